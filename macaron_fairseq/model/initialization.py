@@ -8,7 +8,7 @@ the same distributions. They differ in the FFNs and in attention's biases. Fan-i
     its biases                 U(-1/sqrt m, 1/sqrt m)  0
     biases of q, k and v       U(-1/sqrt m, 1/sqrt m)  0
 
-fairseq's are what `torch.nn.Linear` starts with. fairseq 0.6, of which theirs is a fork, set its own.
+fairseq's are what `torch.nn.Linear` starts with. fairseq 0.6, which they forked, set its own.
 
 A masked language model starts as fairseq's RoBERTa does: all weights from N(0, 0.02), all biases 0.
 There `released` draws the FFNs' weights alone. The authors' own BERT drew them otherwise, from
