@@ -79,14 +79,18 @@ class Shown {
     return { type: this.type, showlegend: false, ...this.coordinates(lists), ...more };
   }
 
-  text(step, point) {
-    const lines = Object.entries(this.values).map(
+  // A point's name, its values and where it is.
+  facts(step, point) {
+    const values = Object.entries(this.values).map(
       ([name, value]) => `${name}: ${digits(value(step, point))}`,
     );
     const place = this.dimensions.map((_, k) => digits(this.positions(step, point, k)));
-    return [`<b>${escapeText(this.scene.names[point])}</b>`, ...lines, `(${place.join(", ")})`].join(
-      "<br>",
-    );
+    return [this.scene.names[point], ...values, `(${place.join(", ")})`];
+  }
+
+  text(step, point) {
+    const [name, ...others] = this.facts(step, point);
+    return [`<b>${escapeText(name)}</b>`, ...others].join("<br>");
   }
 
   traces(step, withPaths, withNames) {
@@ -170,6 +174,9 @@ async function draw() {
   const config = { responsive: true, displayModeBar: false };
   await window.Plotly.react(plot, traces, shown.layout(Number(find("turn").value)), config);
   plot.setAttribute("aria-label", `${find("which").textContent}: ${shown.scene.steps[step]}`);
+  const point = Number(find("point").value) - 1;
+  const isThere = shown.points.includes(point);
+  find("values").textContent = isThere ? shown.facts(step, point).join("; ") : "";
   plot.dataset.step = step;
 }
 
@@ -184,6 +191,7 @@ async function choose() {
   shown = new Shown(scene, positions, Object.fromEntries(pairs), flat);
   if (Number(find("step").value) > scene.steps.length - 1) find("step").value = 0;
   find("step").max = scene.steps.length - 1;
+  find("point").max = scene.names.length;
   const turns = shown.dimensions.length === 3;
   find("turn").closest("label").hidden = find("turning").hidden = !turns;
   find("which").textContent = [scene.group, scene.title].filter(Boolean).join(", ");
@@ -212,7 +220,7 @@ function play() {
 await loadLibrary();
 find("paths").checked = scenes[0].paths;
 find("names").checked = scenes[0].labelled;
-for (const id of ["step", "turn", "paths", "names"]) find(id).addEventListener("input", draw);
+for (const id of ["step", "turn", "paths", "names", "point"]) find(id).addEventListener("input", draw);
 find("choice").addEventListener("input", choose);
 find("play").addEventListener("click", play);
 find("controls").addEventListener("submit", (event) => event.preventDefault());

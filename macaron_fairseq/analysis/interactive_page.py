@@ -75,8 +75,10 @@ def page(
         controls(scenes),
         f'<h3 id="which"{" hidden" if len(scenes) == 1 else ""}></h3>',
         '<div id="plot" role="img" aria-label="The points"></div>',
+        '<p><output id="values" for="point step" aria-live="polite"></output></p>',
         '<p class="soft"><span id="turning">Drag to turn, or use the slider <em>Turn</em>.</span> '
-        "Point at a point for its values. The arrow keys move a slider that has the focus.</p>",
+        "Point at a point for its values, or give its number. The arrow keys move a slider that "
+        "has the focus.</p>",
         '<p class="soft" id="flat" hidden>This browser has no WebGL: only the first two '
         "coordinates are shown.</p>",
         html_page.definitions(facts),
@@ -106,7 +108,8 @@ def controls(scenes: Sequence[Scene]) -> str:
         '<label class="turn">Turn <input type="range" id="turn" min="-180" max="180" step="5" '
         'value="45"></label>'
         '<label><input type="checkbox" id="paths"> paths</label>'
-        '<label><input type="checkbox" id="names"> names</label></form>'
+        '<label><input type="checkbox" id="names"> names</label>'
+        '<label>Values of point <input type="number" id="point" min="1"></label></form>'
     )
 
 

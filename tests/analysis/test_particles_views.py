@@ -179,4 +179,10 @@ def test_pointing_at_a_particle_shows_its_values(browser, tmp_path):
         text = shown.locator("#plot .hoverlayer .hovertext").text_content()
         assert text.startswith("particle 1cluster: 1mean speed: ")
         assert text.endswith(f"({place})")
+        shown.get_by_label("Values of point").fill("1")
+        said = shown.locator("#values").inner_text()
+        assert said.startswith("particle 1; cluster: 1; mean speed: ")
+        assert said.endswith(f"; ({place})")
+        shown.get_by_label("Values of point").fill("999")
+        assert shown.locator("#values").inner_text() == ""
         assert not shown.locator("#turn").is_visible()
