@@ -65,7 +65,7 @@ class FusedOrPlain(BaseFairseqModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
         """Build this model, or the plain one."""
-        start.model_is_built(args)
+        start.before_build(args)
         if is_fused(args):
             return super().build_model(args, task)
         if cls not in MODELS.values():

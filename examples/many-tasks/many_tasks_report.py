@@ -66,7 +66,7 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     judged_runs = [run for run in done if run.key in wanted]
     every = [*notes, *(plan.departures(announced, tasks, done, others) if runs else [])]
     if of_plan:
-        every += [f"the plan was changed after the first scores, {x}" for x in announced.changes]
+        every += [f"changed after the first scores, {change}" for change in announced.changes]
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
         runs,
@@ -145,7 +145,7 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
     picture = evidence_report.forest(comparison)
     parts = [HEAD, f"```bash\n{drawn}\n```\n", extent(runs)]
     announced = plan.on_machines(plan.read(), runs)
-    done = with_planned_settings(runs, plan.announced(announced, tasks))
+    done = with_planned_settings(runs, {*plan.announced(announced, tasks)})
     parts.append(plan.progress(announced, tasks, done) + "\n")
     if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
         parts.append(body + "\n")

@@ -125,8 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=not_negative_integer,
         metavar="N",
         help="show N of them one by one: which tokens come close in which layer, and the attention "
-        "of each head; spread over those of at most 32 tokens. Each takes some 20 to 200 kB of the "
-        "page; 0 for none (default: 8)",
+        "of each head; spread over those of at most 32 tokens. Where there is none it is the "
+        "shortest, up to 128. Each takes some 20 to 200 kB of the page; 0 for none (default: 8)",
     )
     add(
         "--tokens-page",

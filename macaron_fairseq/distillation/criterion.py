@@ -33,9 +33,9 @@ from macaron_fairseq.distillation.word_level import (
 )
 from macaron_fairseq.fast.criterion import (
     for_features,
-    has_plain_projection,
     on_the_host,
     products_dtype,
+    takes_features,
     unwrap,
 )
 
@@ -303,7 +303,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         for number, model in enumerate(self.teachers.models):
             places = self.following.places if self.following and not number else ()
             with teachers.undisturbed(sample["target"].device):
-                gives_features = has_plain_projection(model)
+                gives_features = takes_features(self, model)
             asked = partial(read, places, gives_features, has_weight)
             found = self.teachers.answer(number, inputs, asked)
             if places:

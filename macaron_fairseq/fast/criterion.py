@@ -45,8 +45,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return loss, sample size and logging output, as fairseq's criterion does."""
-        is_own = inherits(self, LabelSmoothedCrossEntropyCriterion, "get_lprobs_and_target")
-        if reduce and is_own and has_plain_projection(model):
+        if reduce and takes_features(self, model):
             # The parent hands the sample and the model's output on to the two methods below.
             sample = {**sample, "net_input": for_features(sample["net_input"])}
         return super().forward(model, sample, reduce)
@@ -143,6 +142,16 @@ def products_dtype(model: Any) -> torch.dtype | None:
 def for_features(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs of a model with a plain projection that ask for features alone."""
     return {"alignment_layer": NO_LAYER, **inputs, "features_only": True}
+
+
+def takes_features(
+    criterion: Any, model: BaseFairseqModel, base: type = LabelSmoothedCrossEntropyCriterion
+) -> bool:
+    """Whether a criterion can compute its loss from a model's features alone.
+
+    Not where a subclass makes log-probabilities in its own way, of logits; `base` is fairseq's.
+    """
+    return inherits(criterion, base, "get_lprobs_and_target") and has_plain_projection(model)
 
 
 def has_plain_projection(model: BaseFairseqModel) -> bool:

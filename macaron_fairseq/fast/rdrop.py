@@ -24,8 +24,8 @@ from macaron_fairseq.fast.chunked_loss import rdrop_loss
 from macaron_fairseq.fast.criterion import (
     ChunkedLabelSmoothedCrossEntropyCriterion,
     for_features,
-    has_plain_projection,
     products_dtype,
+    takes_features,
     unwrap,
 )
 
@@ -63,7 +63,7 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         if not (model.training and self.rdrop_alpha):
             return self.plain(model, sample, reduce)
         inputs = {**sample["net_input"]}  # in which the parent doubles the batch
-        if reduce and has_plain_projection(model):
+        if reduce and takes_features(self, model, RdropLabelSmoothedCrossEntropyCriterion):
             inputs = for_features(inputs)
         loss, sample_size, log = super().forward(model, {**sample, "net_input": inputs}, reduce)
         log["nll_loss"] = log["nll_loss"] / 2  # a perplexity of both passes would be the square

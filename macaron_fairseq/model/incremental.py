@@ -7,11 +7,33 @@ several times, and each evaluation needs its own keys and values.
 from typing import Any
 
 import torch
-from torch import Tensor
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
 
 IncrementalState = dict[str, Any]  # what fairseq keeps of a batch between two tokens
 
 EVALUATIONS = "evaluations"
+
+
+class Evaluations(nn.Module):
+    """What reorders a layer's keys and values, but those of first evaluations, which are fairseq's.
+
+    fairseq's decoder asks each module that can do so. The layer itself cannot: a wrapper would hand
+    on its method, and both would do it. This module has no parameters.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = (layer,)  # in a tuple it is no child of this one
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Make row i what row `new_order[i]` was."""
+        for state in incremental_state.get(EVALUATIONS, {}).values():
+            for module in self.layer[0].modules():
+                if isinstance(module, MultiheadAttention):
+                    module.reorder_incremental_state(state, new_order)
 
 
 def states_of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState]:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig
-from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from macaron_fairseq.model import arguments
 from macaron_fairseq.model.incremental import (
     EVALUATIONS,
+    Evaluations,
     IncrementalState,
     has_cache,
     prepend_source,
@@ -145,6 +145,7 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         if no_encoder_attn:
             steps = splitting.without(steps, CROSS_ATTENTION)
         self.build_operators(steps, cfg, "decoder")
+        self.evaluations = Evaluations(self)
 
     def forward(
         self,
@@ -222,18 +223,6 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         if incremental_state is None or evaluation == 0:
             return incremental_state
         return incremental_state.setdefault(EVALUATIONS, {}).setdefault(evaluation, {})
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the keys and values of all evaluations but the first, which is fairseq's.
-
-        fairseq's decoder calls this for each of its modules that has it.
-        """
-        for state in incremental_state.get(EVALUATIONS, {}).values():
-            for module in self.modules():
-                if isinstance(module, MultiheadAttention):
-                    module.reorder_incremental_state(state, new_order)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

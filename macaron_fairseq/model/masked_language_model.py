@@ -125,7 +125,7 @@ def refuse_pruning(args: Namespace) -> None:
         if counts[kind] > 1 and getattr(args, name, off) != off:
             raise UserError(
                 f"--{name.replace('_', '-')} is for layers with one {word}: leave it out, or take "
-                "--macaron-scheme lie-trotter"
+                "a scheme with one, such as --macaron-scheme lie-trotter"
             )
 
 

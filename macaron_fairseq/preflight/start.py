@@ -1,30 +1,37 @@
 """What happens when one of fairseq's commands imports the package: the whole of `preflight`."""
 
 import multiprocessing
-from argparse import Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from macaron_fairseq.common.errors import explain_path
+from macaron_fairseq.model.base import as_namespace
 from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
 from macaron_fairseq.preflight.command_line import CommandLine
 
-# Of an architecture that is registered later, as those of other packages are.
-unknown: list[CommandLine] = []
+# What trains an architecture that is registered later, as those of other packages are.
+unregistered: list[CommandLine] = []
 
 
-def model_is_built(args: Namespace) -> None:
+def before_build(args: Any) -> None:
     """Check what could not be checked before the architecture was registered.
 
     Args:
-        args: all flags, with which the model is built.
+        args: with which a model is built: all flags if it is to be trained, and for others, such as
+            a teacher, those of its training.
 
     Raises:
         UserError: if training is to go on with another network.
     """
-    while unknown:
-        checks.check_built(unknown.pop(), args)
+    if not unregistered or getattr(args, "arch", None) != unregistered[0].args.arch:
+        return
+    try:
+        checks.check_built(unregistered.pop(), as_namespace(args))
+    except OSError as error:
+        explain_path(error)
+        raise
 
 
 def start(argv: Sequence[str]) -> None:
@@ -43,7 +50,7 @@ def start(argv: Sequence[str]) -> None:
     if not line:
         return
     if line.command == "train" and line.args.arch not in ARCH_MODEL_REGISTRY:
-        unknown.append(line)
+        unregistered.append(line)
     if multiprocessing.parent_process():  # of several GPUs: the files were checked by its parent
         checks.check_devices(line.args, line.command)
         batches.explain(line)

@@ -156,6 +156,7 @@ def test_an_encoder_alone():
 @pytest.mark.parametrize(
     ("lengths", "wanted", "expected"),
     [
+        ([128, 300], 3, [0]),
         ([5] * 10, 3, [0, 3, 6]),
         ([5, 40, 5, 40, 32, 33], 2, [0, 2]),
         ([5, 40, 5, 40, 32, 33], 8, [0, 2, 4]),
@@ -167,4 +168,9 @@ def test_an_encoder_alone():
 )
 def test_sentences_that_a_picture_can_hold(lengths, wanted, expected):
     found = [Sentence(i, torch.zeros(3), torch.zeros(n)) for i, n in enumerate(lengths)]
-    assert sentence_views.readable(found, wanted) == expected
+    assert sentence_views.readable(found, wanted, 128) == expected
+
+
+def test_the_shortest_of_long_sentences_are_shown_where_there_is_no_limit():
+    found = [Sentence(i, torch.zeros(n), None) for i, n in enumerate([300, 200, 250])]
+    assert sentence_views.readable(found, 2) == [1, 2]

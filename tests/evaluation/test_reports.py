@@ -591,13 +591,30 @@ def test_a_flag_in_which_seeds_differ_is_shown(out):
 
 def test_a_teacher_that_moved_is_no_difference(out):
     folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
-    for folder, place in zip(folders, ("x", "y", "y", "x"), strict=True):
-        more = ["--teacher", f"/{place}/large.pt", *["--log-interval", "5"] * (place == "y")]
+    for i, (folder, place) in enumerate(zip(folders, ("x", "y", "y", "x"), strict=True)):
+        more = ["--teacher", f"/{place}/large.pt", *["--log-interval", "5"] * (i == 1)]
         edit(folder / "manifest.json", lambda x, more=more: x["flags"].extend(more))
         learnt = {"--teacher": "one content"}
         edit(folder / "manifest.json", lambda x, learnt=learnt: x.update(learnt_from=learnt))
     _, data = report(folders, out / "report")
     assert data["flags"]["differing"] == {}
+
+
+def test_what_a_student_keeps_is_no_flag_of_the_others(out):
+    folders = [make_run(out, arch, 1) for arch in (BASE, MACARON)]
+    more = ["--teacher-memory", "4"]
+    edit(folders[0] / "manifest.json", lambda x: x["flags"].extend(more))
+    _, data = report(folders, out / "report")
+    assert data["flags"]["differing"] == {
+        "--teacher-memory": {BASE: "--teacher-memory 4", MACARON: "no --teacher-memory"}
+    }
+
+
+def test_values_are_the_same_if_they_are_the_same_numbers():
+    same = training_flags.is_same
+    assert same(["5e-4", "(0.9,0.98)"], ["0.0005", "(0.9, 0.98)"]) and same(["{{}}"], ["{{}}"])
+    for one, other in ((["1"], ["True"]), (["1"], ["2"]), (["'a'"], ["a"]), ([], None)):
+        assert not same(one, other)
 
 
 def test_a_number_that_is_written_otherwise_is_no_difference(out):

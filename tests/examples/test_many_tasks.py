@@ -604,6 +604,19 @@ def test_a_record_is_of_what_a_run_left(tmp_path):
     recipe = recipe_of(task, variant, 1, None, options)
     folder, reference = recipe.run(tasks.ARCH, 1), recipe.data / "reference"
     write_lines(folder / "train.log", LOG)
+    hardware = {"cores": 2, "memory_gib": 8.0, "gpus": [], "system": "Linux"}
+    start = {"date": "2026-11-29", "flags": [], "versions": {}}
+    starts = [
+        {**start, "hardware": {**hardware, "cpu": cpu}, "code": code}
+        for cpu, code in (
+            ("A", {"revision": "1" * 40, "modified": True}),
+            ("B", None),
+            ("A", {"revision": "2" * 40, "modified": False}),
+        )
+    ]
+    data = {"source": "en", "target": "de", "tests": [], "fingerprint": "f", "sha256": {}}
+    content = {"arch": "a", "seed": 1, "flags": [], "data": data, "starts": starts}
+    (folder / "manifest.json").write_text(json.dumps(content))
     for test in recipe.tests:
         write_lines(reference / f"{test}.en", ["one", "other", "one"])
         write_lines(reference / f"{test}.de", ["Ein roter Hund da ."] * 3)
@@ -614,6 +627,8 @@ def test_a_record_is_of_what_a_run_left(tmp_path):
     found = many_tasks_run.record(task, recipe, options)
     assert found.seconds == 3600 and found.kinds.reference[:3] == [10, 5, 0]
     assert found.items[0] == [10, 8, 6, 4] * 2  # n-grams of two lines, all of them right
+    assert found.environment["cpu"] == "A; B" and found.environment["gpus"] == []
+    assert found.environment["revision"] == "111111111111+, 222222222222"
 
 
 @pytest.mark.parametrize(("flag", "edits"), [("", [1, 0]), ("--lowercase", [0, 0])])
@@ -624,7 +639,8 @@ def test_case_counts_in_a_records_items_as_in_its_score(flag, edits, tmp_path):
     options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
     recipe = recipe_of(task, Variant.parse("parallel"), 1, tasks.Setting(256, 0.1), options)
     write_lines(recipe.data / "tokenized" / f"test.{recipe.target}", ["A b", "c d"])
-    write_lines(tmp_path / "test" / "hypotheses.txt", ["a b", "c d"])
+    write_lines(tmp_path / "test" / "hypotheses.txt", ["detokenised", "text"])
+    write_lines(tmp_path / "test" / "generated.txt", ["H-1\t-0.1\tc d", "H-0\t-0.1\ta b"])
     items, found = many_tasks_run.of_items(task, recipe, tmp_path / "test")
     assert items.count == 2 and records.numbers(found) == edits
 

@@ -23,6 +23,7 @@ from helpers.processes import run
 from helpers.run_folders import print_generated
 from helpers.small import NO_DROPOUT, SMALL, batch, build, dictionary, task
 from helpers.toy_corpus import hypotheses
+from torch import nn
 
 from macaron_fairseq import MacaronTransformerModel
 from macaron_fairseq.evaluation.scores import failures
@@ -267,6 +268,36 @@ def test_layers_in_a_decoder_of_fairseqs_follow_their_hypotheses(flags, kernels)
     built = build("macaron_transformer", *flags, for_task=task(WORDS))
     expected, _ = generate(TranslationTask, [built], beam=5, sentences=5)
     built.decoder.__class__ = TransformerDecoderBase
+    found, _ = generate(TranslationTask, [built], beam=5, sentences=5)
+    for one, other in zip(found, expected, strict=True):
+        assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in other]
+
+
+class Forwarding(nn.Module):
+    """Hands on what it lacks to what it wraps, as wrappers of torch.compile and fairscale do."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *args, **kwargs):
+        return self.layer(*args, **kwargs)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("layer"), name)
+
+
+def test_layers_in_a_wrapper_follow_their_hypotheses():
+    flags = [*SMALL, "--share-all-embeddings", "--macaron-kernels", "fairseq"]
+    flags += ["--macaron-scheme", "strang-symmetric"]
+    built = build("macaron_transformer", *flags, for_task=task(WORDS))
+    expected, _ = generate(TranslationTask, [built], beam=5, sentences=5)
+    layers = built.decoder.layers
+    for i, layer in enumerate(layers):
+        layers[i] = Forwarding(layer)
     found, _ = generate(TranslationTask, [built], beam=5, sentences=5)
     for one, other in zip(found, expected, strict=True):
         assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in other]

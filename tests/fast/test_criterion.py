@@ -3,7 +3,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, make, outcome, sample
+from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, cooler, make, outcome, sample
 from helpers.small import DROPOUT, SMALL, batch, build, dictionary, task
 from helpers.students import translation
 from helpers.toy_corpus import logged, train
@@ -330,13 +330,6 @@ def test_other_outputs_are_left_to_fairseq(change):
 
 
 def test_own_probabilities_of_a_subclass_are_taken():
-    def cooler(kind):
-        class Cooler(kind):
-            def get_lprobs_and_target(self, model, net_output, sample):
-                return super().get_lprobs_and_target(model, (net_output[0] / 2, None), sample)
-
-        return Cooler
-
     model, data = build(ARCHITECTURES[0], *SMALL), sample()
     ours = outcome(cooler(ChunkedLabelSmoothedCrossEntropyCriterion), model, data)
     assert_same(ours, outcome(cooler(LabelSmoothedCrossEntropyCriterion), model, data))

@@ -9,7 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
     RdropLabelSmoothedCrossEntropyCriterion,
 )
-from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
+from helpers.criteria import EPSILON, PAD, Spy, assert_same, cooler, make, outcome, sample
 from helpers.small import DROPOUT, SMALL, build, dictionary, task
 from helpers.toy_corpus import logged, train
 from torch import nn
@@ -121,6 +121,14 @@ def test_equals_fairseqs(tie, kernels):
     ours, fairseqs = both(build(ARCHITECTURES[0], *flags))
     assert_same(ours, fairseqs, tolerance=5e-6)
     assert ours.log["rdrop_kl_loss"] > 1
+
+
+def test_own_probabilities_of_a_subclass_are_taken():
+    model = build(ARCHITECTURES[1], *SMALL, *DROPOUT)
+    kinds = Ours, RdropLabelSmoothedCrossEntropyCriterion
+    ours, fairseqs = (trained(cooler(kind), model, sample()) for kind in kinds)
+    fairseqs.log["nll_loss"] = fairseqs.log["nll_loss"] / 2
+    assert_same(ours, fairseqs, tolerance=5e-6)
 
 
 @pytest.mark.parametrize(

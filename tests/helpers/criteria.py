@@ -37,6 +37,16 @@ def sample(**kwargs):
     }
 
 
+def cooler(kind):
+    """That criterion with log-probabilities of its own."""
+
+    class Cooler(kind):
+        def get_lprobs_and_target(self, model, net_output, sample):
+            return super().get_lprobs_and_target(model, (net_output[0] / 2, None), sample)
+
+    return Cooler
+
+
 def make(cls, sentence_avg=False, label_smoothing=EPSILON, for_task=None, **options):
     return cls(for_task or task(), sentence_avg, label_smoothing, **options)
 

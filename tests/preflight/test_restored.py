@@ -48,6 +48,7 @@ from macaron_fairseq.preflight import (
     command_line,
     missing,
     restored_optimizer,
+    start,
 )
 
 STORED = FIXTURES / "stored"
@@ -353,6 +354,15 @@ def test_an_architecture_of_another_package_goes_on_with_its_network(data_bin, t
     status, said = goes_on("--max-update", "2", "--macaron-scheme", "strang-symmetric")
     assert status == 1 and "was trained with --macaron-scheme strang-marchuk, and the mo" in said
     assert goes_on("--max-update", "2")[0] == 0
+
+
+def test_a_teacher_is_not_the_model_that_goes_on(monkeypatch):
+    """It may be built while the student's architecture has not been checked yet."""
+    line = command_line.read(["fairseq-train", "data", "--arch", "of_another_package"])
+    monkeypatch.setattr(start, "unregistered", [line])
+    monkeypatch.setattr(checks, "check_built", lambda line, given: pytest.fail("it was checked"))
+    start.before_build(arguments("macaron_transformer_tiny", *SMALL))
+    assert start.unregistered == [line]
 
 
 def test_training_starts_from_the_layers_of_a_checkpoint_that_are_to_be_kept(tmp_path):

@@ -38,7 +38,7 @@ function drawable(lines, isLog) {
 }
 
 // What a picture shows, for who cannot see it.
-function spoken(title, lines) {
+function spoken(title, lines, isDifference) {
   const ends = lines.map(({ series, dash, label, x, means }) => {
     const [first, last] = [0, x.length - 1].map((i) => `${number(means[i])} at ${number(x[i])}`);
     return `${LABELS[series]}${dash ? ` (${label})` : ""}: ${first} to ${last}`;
@@ -93,13 +93,13 @@ function lineChart(figure, data) {
     const limits = isDifference ? limitsOfDifferences(card, data.log) : data.limits;
     const lines = all.filter((line) => shown.has(line.series));
     const view = { lines, limits, isDifference };
-    box.replaceChildren(...drawLines(figure, data, view, spoken(title, lines), tip));
+    box.replaceChildren(...drawLines(figure, data, view, title, tip));
   });
 }
 
 // What a figure shows of its data: `view` has the lines, the limits of their axis, and whether they
 // are differences.
-function drawLines(figure, data, view, label, tip) {
+function drawLines(figure, data, view, title, tip) {
   const { lines, limits, isDifference } = view;
   if (!lines.length) {
     const reason = isDifference && shown.size
@@ -120,7 +120,7 @@ function drawLines(figure, data, view, label, tip) {
   const toY = (y) => bottom - ((scale(y) - low) / (high - low)) * (bottom - top);
   const inside = (y) => Math.min(bottom, Math.max(top, toY(y)));
 
-  const root = picture(width, height, label);
+  const root = picture(width, height, spoken(title, lines, isDifference));
   for (const y of ticks(...limits, data.log)) {
     root.append(
       svg("line", { class: "grid", x1: left, x2: right, y1: toY(y), y2: toY(y) }),

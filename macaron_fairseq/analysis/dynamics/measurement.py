@@ -151,7 +151,9 @@ def compare(
     """
     refuse_other_sides(models)
     count = min(settings.jacobian_sentences, len(sample.sentences))
-    shown = sentence_views.readable(sample.sentences, settings.shown_sentences)
+    shown = sentence_views.readable(
+        sample.sentences, settings.shown_sentences, sentence_views.LARGEST
+    )
     settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))
     bits = [model.check(sample) for model in models]
     summaries, views = [], []

@@ -3,6 +3,7 @@
 A `View` is of one model on one sentence. Nothing is averaged, unlike in `measurement`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from macaron_fairseq.analysis.trajectories import Layer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
 
 READABLE = 32  # tokens on the axes of a picture
-LARGEST = 128  # tokens of a sentence that is shown one by one
+LARGEST = 128  # tokens: the attentions of more would make a page of many megabytes
 
 
 @dataclass(frozen=True)
@@ -115,15 +116,15 @@ def attentions_of(
         x = sublayer.advance(x)
 
 
-def readable(found: Sequence[Sentence], wanted: int) -> list[int]:
+def readable(found: Sequence[Sentence], wanted: int, most: float = math.inf) -> list[int]:
     """Which sentences to show: evenly spread over those that a picture can hold.
 
     Those have at most `READABLE` tokens on each side. Where there is none, the shortest are shown,
-    but none of more than `LARGEST` tokens: their attentions would make a page of many megabytes.
+    but none of more than `most` tokens.
     """
     lengths = [max(len(x.source), 0 if x.target is None else len(x.target)) for x in found]
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
         shortest = sorted(range(len(found)), key=lengths.__getitem__)[:wanted]
-        order = sorted(i for i in shortest if lengths[i] <= LARGEST)
+        order = sorted(i for i in shortest if lengths[i] <= most)
     return [order[i] for i in sampling.evenly(len(order), wanted)]

@@ -315,7 +315,7 @@ class Cosines extends Maps {
     this.pairFigure.replaceChildren(html("figcaption", {}, title), box, tip);
     const data = { log: false, of: "states", lines };
     const view = { lines, limits, isDifference: false };
-    box.append(...drawLines(this.pairFigure, data, view, `${title} by layer.`, tip));
+    box.append(...drawLines(this.pairFigure, data, view, `${title} by layer`, tip));
   }
 
   // Which pairs first come above the threshold after which layer.

@@ -105,7 +105,7 @@ def unlike_pairs(runs: Sequence[Run], baseline: str) -> str:
     others = [run for run in runs if run.scheme != baseline and (run.task, run.seed) in base]
     pairs = [(base[run.task, run.seed], run) for run in others]
     codes, machines = (
-        sum(kind(one) != kind(other) for one, other in pairs) for kind in (revision, machine)
+        sum(kind(one) != kind(other) for one, other in pairs) for kind in (revision, processors)
     )
     if not codes + machines:
         return ""
@@ -118,6 +118,11 @@ def unlike_pairs(runs: Sequence[Run], baseline: str) -> str:
 def revision(run: Run) -> str:
     """The version of the code that made a run; "+": with changes that were not committed."""
     return run.environment.get("revision") or "unknown"
+
+
+def processors(run: Run) -> tuple[str, ...]:
+    """What a run was computed on."""
+    return run.environment["cpu"], *run.environment["gpus"]
 
 
 def further(runs: Sequence[Run]) -> str:

@@ -111,18 +111,24 @@ def summarize_run(run: Run) -> dict[str, Any]:
     }
 
 
-def flags_of(run: Run, first: Run) -> dict[str, list[str]]:
-    """A run's flags as a table, in the first run's words where both train the same model."""
-    own, others = (training_flags.parse(x.manifest["flags"]) for x in (run, first))
+def flags_of(run: Run, first_of_arch: Run, first: Run) -> dict[str, list[str]]:
+    """A run's flags as a table, in the words of the first run, or of its architecture's first.
 
-    def is_same(name: str) -> bool:
+    Of logs and what is kept the latter speaks, as another architecture may lack these flags.
+    """
+    own, of_arch, others = (
+        training_flags.parse(x.manifest["flags"]) for x in (run, first_of_arch, first)
+    )
+
+    def speaks(name: str) -> dict[str, list[str]]:
+        if name in (*training_flags.SAVING, *training_flags.CACHES):
+            return of_arch
         one, other = manifest.hashes_of(name, run.manifest, first.manifest)
-        saving = (*training_flags.SAVING, *training_flags.CACHES)
         is_file = bool(one) and one == other
-        return name in saving or is_file or training_flags.is_same(own.get(name), others.get(name))
+        is_same = is_file or training_flags.is_same(own.get(name), others.get(name))
+        return others if is_same else own
 
-    names = dict.fromkeys([*others, *own])
-    chosen = {name: others if is_same(name) else own for name in names}
+    chosen = {name: speaks(name) for name in dict.fromkeys([*others, *of_arch, *own])}
     return {name: flags[name] for name, flags in chosen.items() if name in flags}
 
 
@@ -130,11 +136,11 @@ def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that all runs share and those in which some differ, as one types them.
 
     Seeds of one architecture may be divided among devices otherwise: then all that they say is
-    listed. Of logs, where files lie that have the same content, and how a number is written, the
-    first run speaks.
+    listed. Of where files lie that have the same content, and how a number is written, the first
+    run speaks.
     """
     first = next(iter(archs.values()))[0]
-    parsed = {arch: [flags_of(run, first) for run in runs] for arch, runs in archs.items()}
+    parsed = {arch: [flags_of(run, runs[0], first) for run in runs] for arch, runs in archs.items()}
     every = [flags for theirs in parsed.values() for flags in theirs]
     names = dict.fromkeys(name for flags in every for name in flags)
     settings = [name for name in names if name not in NOT_SETTINGS]

@@ -86,16 +86,17 @@ def read(run: Path, hint: str) -> dict[str, Any]:
     return found
 
 
-def trained_by(run: Path) -> dict[str, str | None]:
-    """The CPU and the code that trained a run, as in `environment.summary`.
+def trained_by(run: Path) -> dict[str, Any]:
+    """The CPU, the GPUs and the code that trained a run, as in `environment.summary`.
 
-    Where its starts differ all are named.
+    Where its starts differ, all CPUs and versions of the code are named, and the last one's GPUs.
     """
     starts = read(run, "train again in another folder")["starts"]
     codes = [x["code"] for x in starts if x["code"]]
     cpus = dict.fromkeys(x["hardware"]["cpu"] for x in starts)
     revisions = dict.fromkeys(map(environment.revision, codes))
-    return {"cpu": "; ".join(cpus), "revision": ", ".join(revisions) or None}
+    gpus = starts[-1]["hardware"]["gpus"]
+    return {"cpu": "; ".join(cpus), "gpus": gpus, "revision": ", ".join(revisions) or None}
 
 
 def is_start(value: Any) -> bool:

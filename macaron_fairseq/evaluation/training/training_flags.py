@@ -120,11 +120,13 @@ def is_same(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
 
 
 def meaning(word: str) -> Any:
-    """The number or the tuple that a word writes, or the word itself: 5e-4 is 0.0005."""
+    """The number that a word writes, or the numbers, or the word itself: 5e-4 is 0.0005."""
     try:
-        return literal_eval(word)
-    except (ValueError, SyntaxError):
+        found = literal_eval(word)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return word
+    several = list(found) if isinstance(found, tuple | list) else [found]
+    return several if all(type(x) in (int, float) for x in several) else word
 
 
 def show(name: str, flags: dict[str, list[str]]) -> str:
