@@ -85,11 +85,11 @@ class FusedLayer(SplittingLayer):
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
         p = dropout.share()
-        is_seen = not is_plain(dropout)  # by hooks, which ReLU must come before
-        is_whole = not p and not is_seen
+        is_called = not is_plain(dropout)  # after ReLU, as in fairseq
+        is_whole = not p and not is_called
         if self.activation_fn is gelu and is_whole and is_linear(fc2) and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
-        if self.activation_fn is not functional.relu or is_seen:
+        if self.activation_fn is not functional.relu or is_called:
             return super().feed_forward(network, x)
         if gpu_kernels.suit(x) and is_linear(fc1) and fc1.bias is not None and p < 1:
             return fc2(gpu_kernels.dropped_relu(x, fc1.weight, fc1.bias, p))
