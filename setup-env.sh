@@ -35,10 +35,12 @@ trap 'say "interrupted: run it again, it goes on from here" >&2; exit 130' INT
 # An interrupted make can leave a pip at work behind it; two at once would spoil the environment.
 wait_for_other_run() {
     command -v flock >/dev/null || return 0
-    exec 9<setup-env.sh
-    flock -n 9 2>/dev/null && return
+    if [[ -w setup-env.sh ]]; then exec 9>>setup-env.sh; else exec 9<setup-env.sh; fi
+    local status=0
+    flock -n 9 2>/dev/null || status=$?
+    ((status == 1)) || return 0 # else it is ours, or a network disk without locks
     say "waiting for another run that is still at work here"
-    flock 9 2>/dev/null || true # some network disks have no locks
+    flock 9
 }
 
 is_supported() {

@@ -135,7 +135,7 @@ def slurm(
         executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
         executor.update_parameters(**shared)
         with executor.batch():  # one array of jobs
-            submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
+            submitted = [(executor.submit(Command(job.words, job.log)), job) for job in jobs]
     except (NameError, TypeError, AssertionError, RuntimeError, ValueError) as error:
         sys.exit(f"--launcher slurm: {' '.join(str(error).split()) or f'bad values in {shared}'}")
     while submitted:
@@ -151,11 +151,24 @@ def slurm(
         time.sleep(POLL_SECONDS if submitted else 0)
 
 
-def status_of(words: Sequence[str], log: Path) -> int:
-    """Run a command with its output in a log."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        return subprocess.run(words, stdout=file, stderr=file).returncode
+@dataclass(frozen=True)
+class Command:
+    """A job's command with its output in a log, as submitit calls it."""
+
+    words: Sequence[str]
+    log: Path
+
+    def __call__(self) -> int:
+        """Run it; returns its status."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as file:
+            return subprocess.run(self.words, stdout=file, stderr=file).returncode
+
+    def checkpoint(self) -> Any:
+        """What submitit submits where the time is over: the same, which goes on."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
 
 
 def add_options(add: Callable[..., Any]) -> None:

@@ -22,6 +22,10 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.progress import Lines
 from macaron_fairseq.evaluation.training import manifest
 
+# Another file than the plugin's lock: on some network disks both kinds of locks are one, and the
+# training that this starts would wait for it.
+LOCK = "recipe.lock"
+
 
 def plan(recipe: Recipe) -> Devices:
     """How an update is divided, and whether fairseq-train will take the flags; says so.
@@ -108,7 +112,7 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
                     if training.wait():
                         sys.exit(f"training failed on this node; see {log}")
         return
-    with hold(run / "training.lock"):
+    with hold(run / LOCK):
         had = updates_had(recipe, run)
         check_batch(recipe, run, had)
         check_parts(recipe, run, had)

@@ -119,8 +119,9 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
                     sys.exit(elsewhere or f"another run is at work there: {who} holds {lock}")
                 time.sleep(0.2)
                 continue
-            except OSError:
-                pass  # some network disks have no locks
+            except OSError as error:  # some network disks have no locks
+                said = f"{lock} cannot be locked ({error.strerror}): start no second run there"
+                print(said, file=sys.stderr)
             break
         with suppress(OSError):  # it is for the message alone
             file.truncate(0)

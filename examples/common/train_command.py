@@ -14,6 +14,8 @@ from macaron_fairseq.evaluation.training import manifest, training_flags
 LAUNCHERS: tuple[str, ...] = (
     *("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "MASTER_ADDR", "MASTER_PORT"),
     *("WORLD_SIZE", "RANK"),
+    # From which fairseq would make the same port for all trainings of a job.
+    *("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"),
 )
 # fairseq's Adam, and this package's for GPUs: the same updates up to rounding, in fewer kernels.
 ADAM, FUSED_ADAM = "adam", "fused_adam"

@@ -11,7 +11,7 @@
 #   reproduce.sh tune --tasks g2p --from data --cpu         what is tuned, on dev sets alone
 #   reproduce.sh report --tasks g2p                         the table of what is done so far
 #   reproduce.sh --tasks g2p --records docs/results/records   keeps what is done; what stands there is not made again
-#   reproduce.sh --tasks "g2p multi30k" --seeds "1 2 3 4 5" --launcher slurm \
+#   reproduce.sh --tasks "g2p multi30k" --seeds "1 2 3 4 5" --jobs 20 --launcher slurm \
 #     --slurm slurm_partition=gpu gpus_per_node=1
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere

@@ -5,6 +5,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from macaron_fairseq.version import __version__
 PACKAGE = Path(__file__).parent.parent
 # Packages that give the module fairseq: the first that is installed is named.
 FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the container
 LIBRARIES = (
     "torch",
     *FAIRSEQ,
@@ -99,10 +101,15 @@ def hardware() -> dict[str, Any]:
 
 
 def available_cores() -> int:
-    """As many cores as this process may use."""
+    """As many cores as this process may use; a container may have a share of the machine's."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    try:  # the time that all of its processes may take together, in each period
+        quota, period = QUOTA.read_text("utf-8").split()
+        return max(1, min(cores, ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # without a limit it is "max"
+        return cores
 
 
 def wanted_threads() -> int:

@@ -724,6 +724,14 @@ def test_bad_values_for_a_cluster_get_a_sentence(words, said, tmp_path, monkeypa
     assert said in sentence_of(lambda: [*start([launch.Job("x", ["true"], tmp_path, tmp_path)])])
 
 
+def test_a_job_whose_time_is_over_is_submitted_again(tmp_path):
+    pytest.importorskip("submitit")
+    command = launch.Command(["sh", "-c", "echo again; exit 3"], tmp_path / "logs" / "run.log")
+    again = command.checkpoint()
+    assert again.function == command and again.result() == 3
+    assert (tmp_path / "logs" / "run.log").read_text() == "again\n"
+
+
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
     with many_tasks_run.only_one(tmp_path / "lock", waits=False):
