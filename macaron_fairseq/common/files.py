@@ -164,12 +164,15 @@ def is_remote(name: str) -> bool:
 
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
+    inputs = [*inputs]
     named = [path for path in inputs if str(path) != "-" and path.is_file()]
     if is_stdout(output):
         if own := next(filter(is_of_stdout, named), None):
             raise UserError(f"{own} is read, and standard output goes there: choose another file")
         return
     final = output.resolve()  # even where the folder is still to be made
+    if "-" in map(str, inputs) and is_of(final, sys.stdin):
+        raise UserError(f"standard input comes from {output}: choose another name")
     for path in named:
         for taken, name in ((final, output), (partial_of(final), partial_of(final))):
             if taken.is_file() and path.samefile(taken):
@@ -178,8 +181,13 @@ def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
 
 def is_of_stdout(path: Path) -> bool:
     """Whether standard output goes to that file."""
+    return is_of(path, sys.stdout)
+
+
+def is_of(path: Path, stream: Any) -> bool:
+    """Whether a standard stream comes from that file, or goes to it."""
     with suppress(OSError, ValueError, AttributeError):  # the last where it is closed
-        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
     return False
 
 

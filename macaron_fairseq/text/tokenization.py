@@ -162,9 +162,21 @@ class Pipeline:
 # --- and back ------------------------------------------------------------------------------------
 
 
+SENTENCEPIECE = "\u2581"  # with which it begins words; text may hold that sign, too
+
+
+def is_sentencepiece(marked: int, lines: int) -> bool:
+    """Whether a text is cut by SentencePiece: by how many of its lines begin with its mark."""
+    return marked > 0 and 2 * marked >= lines
+
+
 def remove_bpe(lines: Sequence[str]) -> list[str]:
     """Join what subword-nmt split; a mark at the end of a line has no partner and goes too."""
     return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
+
+
+WITHOUT_SPACES = "zh", "ja"
+AROUND_WIDE = regex.compile("(?<=[\uff01-\uff60]) +| +(?=[\uff01-\uff60])")  # as a full-width comma
 
 
 def detokenize(lines: Sequence[str], language: str) -> list[str]:
@@ -178,4 +190,6 @@ def detokenize(lines: Sequence[str], language: str) -> list[str]:
         except TypeError:  # sacremoses, of Czech words with an apostrophe and a dash: "e' - mail"
             return english.detokenize(tokens)
 
+    if short_code(language) in WITHOUT_SPACES:  # of which sacremoses leaves some
+        return [AROUND_WIDE.sub("", text(line)) for line in lines]
     return [text(line) for line in lines]

@@ -219,6 +219,19 @@ def test_what_a_file_is_called_while_it_is_written_is_no_input(tmp_path):
     files.refuse_overwriting([part], tmp_path / "other")
 
 
+def test_the_file_that_standard_input_comes_from_is_no_output(tmp_path, monkeypatch):
+    """As in `translate -o news.en < news.en`, which would replace it."""
+    (tmp_path / "news.en").write_text("text\n")
+    with (tmp_path / "news.en").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(
+            UserError, match=r"standard input comes from .*news\.en: choose another"
+        ):
+            files.refuse_overwriting([Path("-")], tmp_path / "news.en")
+        files.refuse_overwriting([Path("-")], tmp_path / "news.de")
+        files.refuse_overwriting([], tmp_path / "news.en")
+
+
 def test_a_folder_that_a_kill_left_between_two_names_is_kept(tmp_path):
     """Whoever writes it again and fails leaves what was there."""
     (tmp_path / "out.replaced").mkdir()

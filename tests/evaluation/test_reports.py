@@ -457,6 +457,13 @@ def test_a_training_text_may_be_cut_by_bpe_or_at_hyphens():
     assert comparison.count_in(text, words, False) == {"well-known": 2, "Wörter": 2}
     with pytest.raises(UserError, match=r"^the training text has SentencePiece's marks"):
         comparison.count_in(["\u2581Wör ter"], words, False)
+    drawn = [
+        "Name : \u2581 \u2581",
+        "\u2581 Wörter",
+        "Wörter",
+        "other",
+    ]  # as a crawled form has them
+    assert comparison.count_in(drawn, words, False) == {"Wörter": 2, "other": 1}
 
 
 def test_a_training_text_that_is_not_there_is_said_first(out, monkeypatch):

@@ -296,6 +296,13 @@ def test_sentencepieces_marks_are_refused(scored):
         scored("H-0\t-1\t\u2581Ein \u2581klein er\nH-1\t-1\ta\nH-2\t-1\t\n")
 
 
+def test_signs_in_text_are_no_marks(scored):
+    """A line drawn with SentencePiece's sign, and a difference of files, which is text already."""
+    generated = "H-0\t-1\t\u2581 Ein\nH-1\t-1\tsee @@ -1 here\nH-2\t-1\tdrei Hunde\n"
+    _, hypotheses, _ = scored(generated, REFERENCE, "--detokenized")
+    assert hypotheses.splitlines() == ["\u2581 Ein", "see @@ -1 here", "drei Hunde"]
+
+
 def test_bpe_marks_removed_and_said_once(scored):
     generated = "H-0\t-1\tEin klei@@ ner Hu@@ nd .\nH-1\t-1\tdrei Hun@@\nH-2\t-1\t\n"
     _, text, printed = scored(generated)
@@ -412,9 +419,11 @@ def test_chrf_with_words_is_the_mean_of_all_orders():
 
 def test_ter_counts_edits_and_shifts(scored):
     for lowercase, edits in ((False, 2), (True, 1)):
-        found = metrics.ter(["The cat sat on the mat"], ["the cat sat on a mat"], lowercase)
+        found = metrics.ter(["The cat sat on the mat"], ["the cat sat on a mat"], "en", lowercase)
         assert found.score == pytest.approx(100 * edits / 6)
-    assert metrics.ter(["c d a b"], ["a b c d"], False).score == pytest.approx(100 / 4)
+    assert metrics.ter(["c d a b"], ["a b c d"], "en", False).score == pytest.approx(100 / 4)
+    # In Chinese each of five characters is a word, of which one is another.
+    assert metrics.ter(["我爱你中华"], ["我爱你中国"], "zho", False).score == pytest.approx(20)
     record, _, _ = scored(GENERATED, REFERENCE, "--metric", "ter", "chrf++")
     assert [x["metric"] for x in record["scores"]] == ["TER", "chrF++"]
 

@@ -476,3 +476,10 @@ def test_the_command_is_a_filter_in_any_locale():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == b"Wohl @-@ bekannt &quot; &quot;\n\n\na bc\n"
+
+
+@pytest.mark.parametrize("language", ["zh", "zho", "ja"])
+def test_wide_punctuation_of_languages_without_spaces_has_none_around_it(language):
+    assert tokenization.detokenize(
+        ["\u6211 \u7231 \uff0c \u4e2d\u56fd \uff01 \uff08 \u4f60 \uff09"], language
+    ) == ["\u6211\u7231\uff0c\u4e2d\u56fd\uff01\uff08\u4f60\uff09"]

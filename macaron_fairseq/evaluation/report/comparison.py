@@ -14,7 +14,7 @@ from itertools import pairwise
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.tokenization import Pipeline
+from macaron_fairseq.text.tokenization import SENTENCEPIECE, Pipeline, is_sentencepiece
 
 # The least length or frequency of each group.
 LENGTHS = (1, 5, 10, 15, 20, 30, 40, 60)
@@ -91,15 +91,18 @@ def count_in(text: Iterable[str], words: Iterable[str], lowercase: bool) -> Coun
     """
     wanted = set(words)
     counts: Counter[str] = Counter()
+    lines = marked = 0
     for line in text:
-        if "\u2581" in line:
-            raise UserError(
-                "the training text has SentencePiece's marks (\u2581): give it in words, as "
-                "`macaron-fairseq tokenize --steps normalize,tokenize` leaves it"
-            )
+        lines += bool(line.strip())
+        marked += line.startswith(SENTENCEPIECE)
         line = line.replace("@@ ", "").replace(" @-@ ", "-")
         found = (line.lower() if lowercase else line).split()
         counts.update(word for word in found if word in wanted)
+    if is_sentencepiece(marked, lines):
+        raise UserError(
+            f"the training text has SentencePiece's marks ({SENTENCEPIECE}): give it in words, as "
+            "`macaron-fairseq tokenize --steps normalize,tokenize` leaves it"
+        )
     return counts
 
 

@@ -96,9 +96,15 @@ def chrf(
     return Score("chrF" + "+" * word_order, result.score, metric.get_signature().format())
 
 
-def ter(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """Translation edit rate of detokenised text: edits and shifts for each word, in %."""
-    metric = TER(case_sensitive=not lowercase)
+def ter(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool
+) -> Score:
+    """Translation edit rate of detokenised text: edits and shifts for each word, in %.
+
+    In Chinese and Japanese, whose words have no spaces between them, a character is a word.
+    """
+    by_character = language_code(language) in ("zh", "ja")
+    metric = TER(case_sensitive=not lowercase, normalized=by_character, asian_support=by_character)
     result = metric.corpus_score(hypotheses, [references])
     return Score("TER", result.score, metric.get_signature().format())
 

@@ -16,7 +16,12 @@ from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.evaluation.scores.metrics import Score
-from macaron_fairseq.text.tokenization import detokenize, remove_bpe
+from macaron_fairseq.text.tokenization import (
+    SENTENCEPIECE,
+    detokenize,
+    is_sentencepiece,
+    remove_bpe,
+)
 
 STDIO = Path("-")
 # By their names on a command line: how tables call them.
@@ -127,7 +132,7 @@ def score(
         tokens, hypotheses = [], printed
     else:
         tokens = in_order(best(printed, name), len(references), name, str(reference))
-        tokens = without_bpe(tokens, name)
+        tokens = without_bpe(tokens, name, is_text=detokenized)
         is_kept = keep_tokens or detokenized
         hypotheses = tokens if is_kept else detokenize(tokens, language)
 
@@ -204,7 +209,7 @@ def of_texts(
         "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
         "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
         "chrf++": lambda: metrics.chrf(hypotheses, references, lowercase, word_order=2),
-        "ter": lambda: metrics.ter(hypotheses, references, lowercase),
+        "ter": lambda: metrics.ter(hypotheses, references, language, lowercase),
         **{name: partial(refuse_plain, name) for name in OF_TOKENS},
         "compound-split-bleu": lambda: metrics.compound_split_bleu(
             hypotheses, references, language, lowercase
@@ -329,18 +334,19 @@ def same_length(
         )
 
 
-def without_bpe(lines: list[str], name: Path | str) -> list[str]:
-    """The lines without BPE marks, with a word on stderr if there were any.
+def without_bpe(lines: list[str], name: Path | str, is_text: bool = False) -> list[str]:
+    """The lines without BPE marks, with a word on stderr if there were any; text has none.
 
     Raises:
         UserError: if they have the marks of SentencePiece.
     """
-    if any(" \u2581" in " " + line for line in lines):
+    marked = sum(line.startswith(SENTENCEPIECE) for line in lines)
+    if is_sentencepiece(marked, sum(map(bool, lines))):
         raise UserError(
-            f"{name} has SentencePiece's marks (\u2581): remove them, in fairseq-generate with "
-            "--post-process sentencepiece, and give --detokenized to `score`"
+            f"{name} has SentencePiece's marks ({SENTENCEPIECE}): remove them, in fairseq-generate "
+            "with --post-process sentencepiece, and give --detokenized to `score`"
         )
-    if not any("@@ " in line + " " for line in lines):
+    if is_text or not any("@@ " in line + " " for line in lines):
         return lines
     print(f"{name}: removed BPE marks (@@)", file=sys.stderr)
     return remove_bpe(lines)
