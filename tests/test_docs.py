@@ -434,7 +434,7 @@ def test_what_is_done_with_trained_models_runs(workplace):
 
 
 @pytest.mark.parametrize(
-    "page", ["initialisation", "multi30k", "rdrop", "schemes", "schemes-quickstart"]
+    "page", ["gpu", "initialisation", "multi30k", "rdrop", "schemes", "schemes-quickstart"]
 )
 def test_tables_of_results_are_what_the_program_below_them_prints(page, monkeypatch, capsys):
     """Rows of tables; of other lines, their figures in the rounding of the page."""
