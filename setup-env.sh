@@ -115,6 +115,9 @@ make_environment() {
     [[ -e $state/ours || -z $(contents) ]] ||
         die "$VENV holds other things and is left alone: set VENV to another folder."
     [[ -n ${TORCH:-} ]] || ! has_torch "$base" || flags=(--system-site-packages)
+    # As in a home folder that machines with other Pythons share: each makes it anew for itself.
+    [[ ! -e $state/made ]] || is_supported "$python" ||
+        say "the Python in $VENV is gone or does not start on this machine"
     say "1/4 virtual environment in $VENV, Python $(version_of "$base"): a few seconds"
     mkdir -p "$state"
     touch "$state/ours"
@@ -191,6 +194,9 @@ install_torch() {
     found=$(torch_version "$python")
     if [[ -n ${TORCH:-} ]]; then
         say "2/4 PyTorch as asked, $TORCH"
+        # To pip a CPU build is as good as the GPU build of its version.
+        [[ ! -e $state/ours || $(cat "$state/torch" 2>/dev/null) == "$TORCH" ]] ||
+            run_pip uninstall -y torch
         run_pip install "$TORCH" 'torch>=2.6'
         printf '%s\n' "$TORCH" >"$state/torch" # which a later call need not name again
     elif [[ -n $found ]]; then

@@ -593,8 +593,17 @@ def test_the_gallery_counts_pairs_that_were_made_otherwise():
     for seed, other in ((1, {}), (2, {"revision": "2"}), (3, {"revision": "2", "cpu": "d"})):
         runs.append(record(scheme="p", seed=seed, environment={**machine, **other}))
     text = evidence_gallery.gallery([*runs, record(scheme="p", seed=4)], "lie-trotter")
-    assert " Of 3 pairs with lie-trotter, 2 have two versions of the code, and 1 two kinds" in text
-    assert "pairs with" not in evidence_gallery.gallery(runs[:4], "lie-trotter")
+    said = "- Pairs with lie-trotter that have two versions of the code, and two kinds of machine: "
+    assert text.endswith(f"{said}p 2 and 1 of 3")
+    assert "Pairs with" not in evidence_gallery.gallery(runs[:4], "lie-trotter")
+
+
+def test_the_gallery_counts_runs_of_code_that_nobody_can_get():
+    environment = {"cpu": "c", "gpus": [], "threads": 1}
+    runs = [record(seed=1, environment={**environment, "revision": "a1+"})]
+    runs.append(record(seed=2, environment={**environment, "revision": "a1"}))
+    text = evidence_gallery.gallery(runs, "lie-trotter")
+    assert text.endswith("which the records name. 1 run had changes that nobody committed.")
 
 
 def test_small_p_values_are_not_zero():

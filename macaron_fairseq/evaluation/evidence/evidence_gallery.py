@@ -77,7 +77,7 @@ def gallery(runs: Sequence[Run], baseline: str) -> str:
         "paired. Hours are those of training, of all runs, by the clock: what else the machine did "
         "counts too."
     )
-    notes.append(f"- {code(runs)}{unlike_pairs(runs, baseline)}")
+    notes += [f"- {code(runs)}", *unlike_pairs(runs, baseline)]
     return table(head, rows) + "\n\n" + "\n".join(notes)
 
 
@@ -96,23 +96,34 @@ def code(runs: Sequence[Run]) -> str:
     said = [f"{counted(number, 'run')} with PyTorch {x}" for x, number in versions.most_common()]
     one = f"code {min(revisions)}"
     many = f"{len(revisions)} versions of the code, which the records name"
-    return f"{', '.join(said)}; {one if len(revisions) == 1 else many}."
+    text = f"{', '.join(said)}; {one if len(revisions) == 1 else many}."
+    changed = sum(revision(run).endswith("+") for run in runs)
+    return text + (
+        f" {counted(changed, 'run')} had changes that nobody committed." if changed else ""
+    )
 
 
-def unlike_pairs(runs: Sequence[Run], baseline: str) -> str:
-    """Of how many pairs the two sides have not the same code, or not the same kind of machine."""
+def unlike_pairs(runs: Sequence[Run], baseline: str) -> list[str]:
+    """By scheme, of how many pairs the two sides have other code, or another kind of machine."""
     base = {(run.task, run.seed): run for run in runs if run.scheme == baseline}
-    others = [run for run in runs if run.scheme != baseline and (run.task, run.seed) in base]
-    pairs = [(base[run.task, run.seed], run) for run in others]
-    codes, machines = (
-        sum(kind(one) != kind(other) for one, other in pairs) for kind in (revision, processors)
-    )
-    if not codes + machines:
-        return ""
-    return (
-        f" Of {counted(len(pairs), 'pair')} with {baseline}, {codes} have two versions of the "
-        f"code, and {machines} two kinds of machine."
-    )
+    pairs: dict[str, list[tuple[Run, Run]]] = {}
+    for run in runs:
+        if run.scheme != baseline and (run.task, run.seed) in base:
+            pairs.setdefault(run.scheme, []).append((base[run.task, run.seed], run))
+    said = []
+    for scheme, theirs in pairs.items():
+        codes, machines = (
+            sum(kind(one) != kind(other) for one, other in theirs)
+            for kind in (revision, processors)
+        )
+        if codes + machines:
+            said.append(f"{scheme} {codes} and {machines} of {len(theirs)}")
+    if not said:
+        return []
+    return [
+        f"- Pairs with {baseline} that have two versions of the code, and two kinds of machine: "
+        f"{'; '.join(said)}"
+    ]
 
 
 def revision(run: Run) -> str:
