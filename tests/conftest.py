@@ -16,15 +16,6 @@ from helpers.toy_corpus import logged, preprocess, train, write_reversal
 # Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# A minute or two each: they begin first, or at the end all processes would wait for one of them.
-LONGEST = {
-    "test_fairseqs_commands_run",
-    "test_the_tutorial_and_what_follows_it_run",
-    "test_the_checks_on_a_cpu",
-    "test_the_checks_on_the_fake_gpu",
-    "test_tuned_killed_resumed_and_known_elsewhere",
-    "test_from_data_to_table",
-}
 # Whatever uses one of these trains, or waits for fairseq's commands or a browser.
 SLOW_FIXTURES = {"data_bin", "training", "trained", "browser"}
 
@@ -60,7 +51,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker("slow")
-    items.sort(key=lambda item: item.name not in LONGEST)
+    # Or at the end all processes would wait for one of them.
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 def pytest_collection_finish():

@@ -389,6 +389,7 @@ def test_tables_in_the_pages_are_those_of_the_code():
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_fairseqs_commands_run(workplace):
     corpus(workplace, ".raw")
     pages = "fairseq-commands", "language-models", "hydra", "tracking", "several-gpus"
@@ -397,6 +398,7 @@ def test_fairseqs_commands_run(workplace):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_tutorial_and_what_follows_it_run(workplace):
     corpus(workplace / "my-text")
     (workplace / "new.en").write_text("The conference began on Monday.\n")

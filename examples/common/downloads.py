@@ -2,14 +2,14 @@
 
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 
 from common import extract
 from common.benchmark import Part
 from common.options import Recipe
-from common.steps import Words, call, code, say, version
+from common.steps import Words, call, code, say
 from macaron_fairseq.common import files
 
 COMMON = Path(__file__).resolve().parent

@@ -1,7 +1,6 @@
 """The options of a recipe, and what they and its benchmark.yaml make of one another."""
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -14,6 +13,7 @@ from common import benchmark
 from common.benchmark import Benchmark, Set
 from macaron_fairseq.commands.arguments import not_negative_integer, positive, whole
 from macaron_fairseq.common import names
+from macaron_fairseq.common.environment import available_cores
 from macaron_fairseq.common.words import before_dashes, empty_word, unknown_option
 from macaron_fairseq.evaluation.training.runs import name_of
 
@@ -223,8 +223,18 @@ def parser(header: str, program: str) -> Parser:
     return result
 
 
-def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) -> Parser:
-    """A parser that knows the stages; `program` is what starts the recipe."""
+def new_parser(
+    header: str, stages: Sequence[str], epilog: str, program: str, about_stages: str = ""
+) -> Parser:
+    """A parser that knows the stages.
+
+    Args:
+        header: what the recipe is, for --help.
+        stages: their names, in the order in which they are done.
+        epilog: the end of --help.
+        program: what starts the recipe.
+        about_stages: their help, where not all of them are done if none is named.
+    """
     result = Parser(
         usage=f"{program} [STAGE...] [OPTION...] [-- FLAG...]",
         description=header,
@@ -237,7 +247,7 @@ def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) ->
         nargs="*",
         type=one_of(stages),
         metavar="STAGE",
-        help=f"{', '.join(stages)}, done in this order; none named: all of them",
+        help=about_stages or f"{', '.join(stages)}, done in this order; none named: all of them",
     )
     return result
 
@@ -379,7 +389,7 @@ def of_training(
         cpu=options.cpu,
         gpus=options.gpus,
         processes=options.processes or 1,
-        workers=options.workers or len(os.sched_getaffinity(0)),
+        workers=options.workers or available_cores(),
         dry_run=options.dry_run,
         **more,
     )

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from shlex import split
@@ -12,7 +13,7 @@ from common import train_command
 from common.ask_fairseq import count_gpus
 from common.options import PLUGIN, Recipe
 from common.stage_prepare import CLEAN_FROM, fingerprint
-from common.steps import Words, call, code, hold, logged, made, say, step, version
+from common.steps import Words, call, code, hold, logged, made, say, step
 from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
@@ -103,8 +104,8 @@ def what_evaluates() -> list[str]:
     """Versions and a hash of what translates and scores; with others a test set is done again."""
     folders = "schemes", "model", "fast", "text"
     paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
-    scores = "evaluation/scores/scoring", "evaluation/scores/metrics", "commands/score"
-    paths += [PLUGIN / f"{name}.py" for name in (*scores, "common/workers")]
+    others = "evaluation/scores/scoring", "evaluation/scores/metrics", "common/workers"
+    paths += [PLUGIN / f"{name}.py" for name in others]
     return [version("sacrebleu"), version("sacremoses"), code(*paths)]
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from importlib.metadata import version
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from common.steps import (
     made,
     say,
     step,
-    version,
 )
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -363,7 +363,7 @@ def text_code() -> str:
     """A hash of the code that makes tokens of text."""
     paths = [PLUGIN / "common" / "files.py", PLUGIN / "common" / "workers.py"]
     paths += sorted((PLUGIN / "text").glob("*.py"))
-    return code(*paths, PLUGIN / "commands" / "tokenize.py")
+    return code(*paths)
 
 
 def binarised(recipe: Recipe, out: Path) -> None:

@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from common import plain_text, stage_prepare
 from common.options import PLUGIN
-from common.steps import Words, code, hold, logged, made, say, step, version
+from common.steps import Words, code, hold, logged, made, say, step
 from common.text_recipe import TextRecipe
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.training import training_flags

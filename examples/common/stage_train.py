@@ -19,6 +19,7 @@ from common.stage_prepare import fingerprint
 from common.steps import call, ending_with_this, hold, say, shown, start
 from common.train_command import Devices
 from macaron_fairseq.common import files
+from macaron_fairseq.common.environment import available_cores
 from macaron_fairseq.common.progress import Lines
 from macaron_fairseq.evaluation.training import manifest
 
@@ -36,7 +37,7 @@ def plan(recipe: Recipe) -> Devices:
         fingerprint(recipe.data)
     devices = train_command.plan(recipe, ask_fairseq.count_gpus(recipe), os.environ)
     if not devices.gpus:
-        cores = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+        cores = os.environ.get("OMP_NUM_THREADS") or available_cores()
         processes = f"CPU cores: {cores}, processes: {recipe.processes}"
         say(recipe.name, f"no GPU: training in fp32 on {processes}")
         if not find_spec("numba"):

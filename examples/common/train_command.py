@@ -1,6 +1,5 @@
 """The command of one training: devices, batch, precision, launcher, all flags of fairseq-train."""
 
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 
 from common.options import PLUGIN, Recipe
 from common.steps import hash_of
+from macaron_fairseq.common.environment import available_cores
 from macaron_fairseq.evaluation.training import manifest, training_flags
 
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
@@ -145,8 +145,7 @@ def torchrun(
             words += [f"--{name.lower()}", environ[name]]
     if gpus:
         return [*words, shutil.which("fairseq-train") or "fairseq-train"]
-    cores = len(os.sched_getaffinity(0))
-    threads = environ.get("OMP_NUM_THREADS") or -(-cores // processes)
+    threads = environ.get("OMP_NUM_THREADS") or -(-available_cores() // processes)
     rank = 'exec fairseq-train "$@" --distributed-rank "$RANK"'  # RANK is each process's own
     words += ["--no-python", "bash", "-c", rank, "fairseq-train"]
     return ["env", f"OMP_NUM_THREADS={threads}", *words]

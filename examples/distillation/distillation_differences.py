@@ -8,8 +8,7 @@ import distillation_records
 from distillation_records import Run
 
 from macaron_fairseq.common.markdown import NOTHING
-from macaron_fairseq.evaluation.evidence import estimates
-from macaron_fairseq.evaluation.scores import intervals, significance
+from macaron_fairseq.evaluation.scores import intervals, p_values, significance
 
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
@@ -61,7 +60,7 @@ def main_comparisons(
     """
     made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
     greatest = {name: max(one["p"]) for name, one in made.items()}
-    corrected = estimates.holm(greatest, len(main))
+    corrected = p_values.holm(greatest, len(main))
     return {
         name: {
             "baseline": baselines[name],

@@ -102,7 +102,7 @@ def machine(with_gpus: bool) -> dict[str, Any]:
     wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
     return {
         "cpu": found["cpu"],
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": found["cores"],
         "gpus": found["gpus"] if with_gpus else [],
         "versions": {name: versions[name] for name in wanted if name in versions},
     }

@@ -14,6 +14,7 @@ from glue_tasks import AX, DIAGNOSTIC, TASKS, Task
 from macaron_fairseq.common import files, markdown
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.scores import p_values
 
 WNLI = "WNLI"
 
@@ -144,7 +145,7 @@ def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Compar
         estimate=effect.estimate,
         low=effect.low,
         high=effect.high,
-        wilcoxon=estimates.signed_rank(means),
+        wilcoxon=p_values.signed_rank(means),
     )
 
 

@@ -11,8 +11,7 @@ from common.stage_text import Counts
 
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation.evidence import estimates
-from macaron_fairseq.evaluation.scores import intervals
+from macaron_fairseq.evaluation.scores import intervals, p_values
 from macaron_fairseq.evaluation.scores.intervals import Interval
 
 EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -112,8 +111,8 @@ def planned(
         name: differences(found.get(base, {}), found.get(name, {})) for name, base in bases.items()
     }
     made = {name: by_seed for name, by_seed in every.items() if by_seed}
-    p = {name: estimates.paired_t([*by_seed.values()]) for name, by_seed in made.items()}
-    corrected = estimates.holm(p, len(main))
+    p = {name: p_values.paired_t([*by_seed.values()]) for name, by_seed in made.items()}
+    corrected = p_values.holm(p, len(main))
     result = {}
     for name, by_seed in made.items():
         values = [*by_seed.values()]

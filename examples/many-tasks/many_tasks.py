@@ -29,7 +29,7 @@ from many_tasks_variants import (
 )
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.scores import p_values
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
 HERE = Path(__file__).resolve().parent
@@ -42,23 +42,16 @@ SCHEMES = f"{BASELINE} strang-marchuk"
 
 def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
-    result = recipe_options.Parser(
-        usage="reproduce.sh [STAGE...] [OPTION...] [-- FLAG...]",
-        description=entry.header(HERE / "reproduce.sh"),
-        epilog="-- FLAG...: further flags of fairseq-train, for all runs",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add, once = result.add_argument, recipe_options.Once
-    add(
-        "stages",
-        nargs="*",
-        type=recipe_options.one_of(STAGES),
-        metavar="STAGE",
-        help="tune: choose batch and dropout on dev sets; run: train and score; report: compare. "
+    result = recipe_options.new_parser(
+        entry.header(HERE / "reproduce.sh"),
+        STAGES,
+        "-- FLAG...: further flags of fairseq-train, for all runs",
+        "reproduce.sh",
+        "tune: choose batch and dropout on dev sets; run: train and score; report: compare. "
         "All three by default, but tune only where tasks.yaml has no setting yet. page: draw the "
         "page of the documentation",
     )
+    add, once = result.add_argument, recipe_options.Once
     add(
         "--tasks",
         type=recipe_options.words_of,
@@ -107,7 +100,7 @@ def run(words: Sequence[str]) -> None:
         sys.exit(f"--schemes names {twice.pop()} twice")
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
-        estimates.require_packages()  # what is missing is noticed here, not after hours of training
+        p_values.require_packages()  # what is missing is noticed here, not after hours of training
     if args.records and args.records.exists() and not args.records.is_dir():
         sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]

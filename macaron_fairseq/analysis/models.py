@@ -200,7 +200,7 @@ def read(path: Path) -> Checkpoint:
             if re.fullmatch("macaron_.*(scheme|substep)", key) and model[key]
         },
         {k: len(x) for k, x in state["model"].items() if k.endswith("embed_tokens.weight")},
-        training_data.folder(training_data.settings_in(state)),
+        training_data.folder(checkpoints.options(state, "task")),
         manifest.data_hashes(path),
         model,
     )

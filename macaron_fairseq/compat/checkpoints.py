@@ -170,7 +170,7 @@ def is_reversed(state: dict[str, Any], args: Namespace, folder: Path | None) -> 
     asked = args.target_lang, args.source_lang
     if None in asked or asked[0] == asked[1]:
         return False
-    saved = mapping(state.get("args") or (state.get("cfg") or {}).get("task"))
+    saved = options(state, "task")
     trained = saved.get("source_lang"), saved.get("target_lang")
     if None in trained and folder:
         trained = tuple(data_utils.infer_language_pair(str(folder)))
@@ -240,8 +240,16 @@ def explain(error: Exception) -> str:
 
 def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
     """The model's arguments, as fairseq-train, fairseq-hydra-train or old fairseq saved them."""
-    arguments = mapping(state.get("args") or (state.get("cfg") or {}).get("model"))
+    arguments = options(state, "model")
     return {"arch": arguments.get("_name"), **arguments}
+
+
+def options(state: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """What fairseq saved of a part, as "task" or "checkpoint".
+
+    Old fairseq has one namespace for all parts.
+    """
+    return mapping(state.get("args") or (state.get("cfg") or {}).get(part))
 
 
 def mapping(options: Any) -> Mapping[str, Any]:

@@ -1,7 +1,6 @@
 """Averaging the parameters of checkpoints of one training (`macaron-fairseq average`)."""
 
 import re
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,10 +58,7 @@ def best(folder: Path, n: int) -> list[Path]:
         metric = (state.get("extra_state") or {}).get("val_loss")
         if metric is None:
             return -float("inf")
-        if state.get("cfg"):
-            options = state["cfg"].get("checkpoint", {})
-        else:  # of old
-            options = vars(state.get("args") or Namespace())
+        options = checkpoints.options(state, "checkpoint")
         maximize = options.get("maximize_best_checkpoint_metric", False)
         return metric if maximize else -metric
 

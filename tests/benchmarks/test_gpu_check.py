@@ -80,6 +80,7 @@ def test_each_part_of_a_gpus_work_can_be_left_out(fake, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_checks_on_a_cpu(tmp_path):
     """What the fake GPU does not show, and that each check can fail."""
     names = ["syncs", "decoding"]
@@ -115,6 +116,7 @@ def test_processes_that_train_together(data_bin, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_checks_on_the_fake_gpu(fake):
     """Syncs, kernels and the attention of an update are those that were recorded, or fewer."""
     names = ["gradients", "masks", "dropout", "syncs", "search", "speed", "resume", "learning"]

@@ -155,6 +155,7 @@ def mini(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.recipe
+@pytest.mark.longest
 def test_from_data_to_table(mini):
     records = mini.folder / "records"
     said = mini.call("--shards", "2", "--records", records)

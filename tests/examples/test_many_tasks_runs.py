@@ -110,6 +110,7 @@ def wait_for(process, pattern):
 ALL = ("--tasks", "mini", "--seeds", "1 2")
 
 
+@pytest.mark.longest
 def test_tuned_killed_resumed_and_known_elsewhere(mini):
     work = mini.folder / "work"
     first = mini.start(work, *ALL)

@@ -19,7 +19,7 @@ from macaron_fairseq.analysis.residual.interventions import Place
 from macaron_fairseq.analysis.residual.rows import SideFigures
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.evidence.estimates import holm
+from macaron_fairseq.evaluation.scores.p_values import holm
 
 LEAST_TOKENS = 3  # of a graph
 

@@ -13,25 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import records
 from macaron_fairseq.evaluation.evidence.records import EDITS, Run
-from macaron_fairseq.evaluation.scores import metrics
+from macaron_fairseq.evaluation.scores import metrics, p_values
 
 SAMPLES = 10_000
 SAMPLES_AT_ONCE = 500
 LEVEL = 0.95
 POWER = 0.8
-SAME = 1e-12  # between differences that rounding alone makes unequal
-MOST_EXACT = 15  # tasks of which all 2^n signs are counted
-
-
-def require_packages() -> None:
-    """Raise a `UserError` if statsmodels is missing, which few commands need."""
-    try:
-        import statsmodels.api  # noqa: F401
-    except ImportError as error:
-        explain_missing(error, "scipy statsmodels", "evidence")
 
 
 # --- One task ------------------------------------------------------------------------------------
@@ -234,7 +224,9 @@ def over_tasks(
         by_scheme.setdefault(one.scheme, []).append(one)
     tests = {scheme: tests_over_tasks(theirs) for scheme, theirs in by_scheme.items()}
     number = len({*by_scheme, *schemes})
-    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}, number) for i in (0, 1)]
+    corrected = [
+        p_values.holm({scheme: p[i] for scheme, p in tests.items()}, number) for i in (0, 1)
+    ]
     result = []
     for scheme, theirs in by_scheme.items():
         effect = mixed_effects({one.task: one.by_seed for one in theirs})
@@ -270,7 +262,7 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     Args:
         differences: of each task, by seed.
     """
-    require_packages()
+    p_values.require_packages()
     import statsmodels.api as models
     from scipy import stats
 
@@ -314,7 +306,7 @@ def converged(model: Any) -> Any:
 
 def standard_error(values: Sequence[float]) -> float:
     """Of the mean of independent values; 0 of a single one, and of values that are the same."""
-    if np.ptp(values) <= SAME:  # a single one's, too
+    if np.ptp(values) <= p_values.SAME:  # a single one's, too
         return 0.0
     return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
@@ -329,71 +321,19 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
     values = [one.difference for one in found]
     unequal = [value for value in values if value]
     if len(values) < 2 or not unequal:
-        return signed_rank(values), signed_rank(values)
+        return p_values.signed_rank(values), p_values.signed_rank(values)
     sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
-    return signed_rank(values), float(sign.pvalue)
-
-
-def signed_rank(differences: Sequence[float]) -> float | None:
-    """The p value of Wilcoxon's signed-rank test, two-sided, without differences of 0.
-
-    None of a single difference; 1 where all are 0, or all but one.
-    """
-    from scipy import stats
-
-    # Equal ones may differ by rounding, and would be ranked by it.
-    unequal = [value for value in (round(x, 9) for x in differences) if value]
-    if len(differences) < 2:
-        return None
-    if len(unequal) < 2:  # of one, either sign is as likely
-        return 1.0
-    # "auto" is not exact where differences are equal.
-    exact = stats.PermutationMethod(n_resamples=np.inf)
-    method = exact if len(unequal) <= MOST_EXACT else "auto"
-    return float(stats.wilcoxon(unequal, method=method).pvalue)
-
-
-def paired_t(differences: Sequence[float]) -> float | None:
-    """The p value of a paired t test, two-sided; 1 where all are 0.
-
-    None for one pair, and for differences that are all the same: their deviation, 0 by chance,
-    tells nothing.
-    """
-    if not any(differences):
-        return 1.0 if len(differences) > 1 else None
-    if np.ptp(differences) <= SAME:
-        return None
-    from scipy import stats
-
-    return float(stats.ttest_1samp(differences, 0).pvalue)
-
-
-def holm(p: Mapping[str, float | None], number: int = 0) -> dict[str, float | None]:
-    """Holm's correction of p values; what has none stays without.
-
-    Args:
-        p: the values by name.
-        number: of the tests, if more are to come: these count as not significant.
-    """
-    known = {name: value for name, value in p.items() if value is not None}
-    if not known:
-        return dict(p)
-    require_packages()
-    from statsmodels.stats.multitest import multipletests
-
-    to_come = [1.0] * (number - len(known))
-    corrected = multipletests([*known.values(), *to_come], method="holm")[1]
-    return {**p, **{name: float(x) for name, x in zip(known, corrected[: len(known)], strict=True)}}
+    return p_values.signed_rank(values), float(sign.pvalue)
 
 
 def detectable(differences: Sequence[float]) -> float | None:
     """The smallest mean difference that a t test over tasks finds with a probability `POWER`.
 
-    None for a single task, and for differences that are all the same: see `paired_t`.
+    None for a single task, and for differences that are all the same: see `p_values.paired_t`.
     """
-    if len(differences) < 2 or np.ptp(differences) <= SAME:
+    if len(differences) < 2 or np.ptp(differences) <= p_values.SAME:
         return None
-    require_packages()
+    p_values.require_packages()
     from statsmodels.stats.power import TTestPower
 
     size = TTestPower().solve_power(nobs=len(differences), alpha=1 - LEVEL, power=POWER)

@@ -12,13 +12,7 @@ from macaron_fairseq.evaluation.training import manifest
 
 def settings(path: Path) -> Mapping[str, Any]:
     """What a checkpoint says of the task that it was trained for."""
-    return settings_in(checkpoints.load(path))
-
-
-def settings_in(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same of a checkpoint that was read."""
-    found = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    return found if isinstance(found, Mapping) else vars(found)
+    return checkpoints.options(checkpoints.load(path), "task")
 
 
 def folder(settings: Mapping[str, Any]) -> Path | None:

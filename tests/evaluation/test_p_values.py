@@ -1,0 +1,35 @@
+"""p values of paired differences against closed forms, SciPy and sums by hand."""
+
+import math
+import statistics
+
+import pytest
+from scipy import stats
+
+from macaron_fairseq.evaluation.scores import p_values
+
+
+def test_differences_that_are_equal_but_for_rounding_are_ties():
+    """Of six ranks: 0.1 + 0.2 is not 0.3 in floating point, and both differences are 0.3."""
+    differences = [0.1 + 0.2, 0.3, -0.3, 1, 2, 3]
+    assert p_values.signed_rank(differences) == stats.wilcoxon([3, 3, -3, 10, 20, 30]).pvalue
+    assert p_values.signed_rank([1e-15, -1e-15]) == 1
+    assert p_values.signed_rank([1.5, 0.0, 0.0]) == 1
+
+
+def test_a_paired_t_test_of_three_seeds_has_a_closed_form():
+    """Student's t with two degrees of freedom: p = 1 - t / sqrt(t^2 + 2)."""
+    differences = [-0.05, -0.06, -0.09]
+    t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(3))
+    assert p_values.paired_t(differences) == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+    assert p_values.paired_t([0.0, 0.0]) == 1 and p_values.paired_t([0.3]) is None
+    assert p_values.paired_t([0.1, 0.1]) is None  # as two seeds may have by chance
+
+
+def test_holms_correction_counts_what_is_to_come():
+    assert p_values.holm({"a": 0.01, "b": None}, 7) == {"a": pytest.approx(0.07), "b": None}
+
+
+def test_holms_correction_by_hand():
+    found = p_values.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
+    assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": None})
