@@ -104,8 +104,10 @@ def what_evaluates() -> list[str]:
     """Versions and a hash of what translates and scores; with others a test set is done again."""
     folders = "schemes", "model", "fast", "text"
     paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
-    others = "evaluation/scores/scoring", "evaluation/scores/metrics", "common/workers"
-    paths += [PLUGIN / f"{name}.py" for name in others]
+    scores = (
+        PLUGIN / "evaluation" / "scores" / f"{x}.py" for x in ("generated", "metrics", "scoring")
+    )
+    paths += [*scores, PLUGIN / "common" / "workers.py"]
     return [version("sacrebleu"), version("sacremoses"), code(*paths)]
 
 

@@ -212,12 +212,12 @@ def of_items(
 
 def own_tokens(folder: Path, expected: int, reference: Path) -> list[str]:
     """The model's own tokens, without BPE marks, in order."""
-    from macaron_fairseq.evaluation.scores import scoring
+    from macaron_fairseq.evaluation.scores.generated import best, in_order
     from macaron_fairseq.text.tokenization import remove_bpe
 
     path = folder / "generated.txt"
-    best = scoring.best([*files.read_lines(path)], str(path))
-    return remove_bpe(scoring.in_order(best, expected, str(path), str(reference)))
+    found = best([*files.read_lines(path)], str(path))
+    return remove_bpe(in_order(found, expected, str(path), str(reference)))
 
 
 def clusters(sources: Sequence[str]) -> list[int]:

@@ -12,6 +12,7 @@ from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.evaluation.report import comparison, verdict
 from macaron_fairseq.evaluation.scores import failures, intervals
+from macaron_fairseq.evaluation.scores.generated import lengths_in_tokens
 
 
 def split(*lines):
@@ -182,7 +183,7 @@ def test_what_reached_the_maximum_length(tmp_path):
     path = tmp_path / "generated.txt"
     printed = ["H-1\t-0.1\ta b", "P-1\t-0.1 -0.2 -0.3", "P-0\t-1 -1 -1 -1", "P-0\t-1", "noise"]
     write_lines(path, printed)  # of sentence 0 there are two hypotheses
-    found, sources_known = failures.lengths_in_tokens(path)
+    found, sources_known = lengths_in_tokens(path)
     assert {number: x.translation for number, x in found.items()} == {1: 2, 0: 3}
     assert not sources_known
     assert failures.cut_off(path, "the best checkpoint, --beam 5 --max-len-b 3") == [0]

@@ -20,7 +20,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation.scores import failures
+from macaron_fairseq.evaluation.scores.generated import lengths_in_tokens
 from macaron_fairseq.evaluation.training import training_log
 
 pytestmark = pytest.mark.recipe
@@ -109,7 +109,7 @@ def test_lengths_are_counted_in_the_models_tokens(iwslt14_work):
         merges = BPE(file)
     lines = (data / "tokenized" / "test.de").read_text().splitlines()
     generated = iwslt14_work / ARCHS[1] / "seed1" / "test" / "generated.txt"
-    lengths, sources_known = failures.lengths_in_tokens(generated)
+    lengths, sources_known = lengths_in_tokens(generated)
     expected = [len(merges.process_line(line).split()) for line in lines]
     assert sources_known and [lengths[i].source for i in range(len(lines))] == expected
     assert sum(expected) > sum(len(line.split()) for line in lines)

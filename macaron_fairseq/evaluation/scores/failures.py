@@ -3,14 +3,13 @@
 A few of them move a corpus score by points. No average shows them, so reports count them.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import regex
 
-from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.evaluation.scores.generated import lengths_in_tokens
 from macaron_fairseq.evaluation.training import training_flags
 
 REPEATS = 4  # in a row; more of them are a loop
@@ -29,7 +28,6 @@ LOOP = regex.compile(
 
 # fairseq-generate's --max-len-a and --max-len-b unless it is told others.
 LENGTH_FLAGS = {"--max-len-a": "0", "--max-len-b": "200"}
-PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")
 
 
 @dataclass(frozen=True)
@@ -53,14 +51,6 @@ class MaximumLength:
         if not self.a:
             return f"{self.b:,} tokens"
         return f"{self.a:g} times the tokens of the source and its end, plus {self.b:,}"
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Model tokens of a sentence and of its best translation, their ends not counted."""
-
-    source: int
-    translation: int
 
 
 def loops(hypothesis: str, reference: str) -> bool:
@@ -87,30 +77,6 @@ def maximum_length(decoding: str | None) -> MaximumLength | None:
         return None if "--match-source-len" in flags else MaximumLength(float(a), int(b))
     except ValueError:
         return None
-
-
-def lengths_in_tokens(generated: Path) -> tuple[dict[int, Lengths], bool]:
-    """The lengths of each sentence, by its number from 0, and whether sources are in model tokens.
-
-    fairseq prints the source after S-, a hypothesis after H-, and after P- a score for each of its
-    tokens and one for its end. With --post-process S- and H- lines have words instead of tokens.
-    Empty where the file is missing or holds no such lines.
-    """
-    sources: dict[int, int] = {}
-    words: dict[int, int] = {}
-    tokens: dict[int, int] = {}
-    for line in read_lines(generated) if generated.is_file() else ():
-        if not (match := PRINTED.fullmatch(line)):
-            continue
-        kind, number, text = match[1], int(match[2]), match[3]
-        if kind == "S":
-            sources[number] = len(text.split())
-        elif kind == "H":
-            words.setdefault(number, len(text.partition("\t")[2].split()))
-        else:
-            tokens.setdefault(number, len(text.split()) - 1)
-    found = {number: Lengths(sources.get(number, 0), tokens[number]) for number in tokens}
-    return found, words == tokens and sources.keys() == tokens.keys()
 
 
 def looping(hypotheses: Sequence[str], references: Sequence[str]) -> list[int]:

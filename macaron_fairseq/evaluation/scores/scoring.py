@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.scores import metrics
+from macaron_fairseq.evaluation.scores.generated import best, in_order
 from macaron_fairseq.evaluation.scores.metrics import Score
 from macaron_fairseq.text.tokenization import (
     SENTENCEPIECE,
@@ -37,9 +37,6 @@ METRICS = {
 }
 OF_TOKENS = ("tokenised-bleu", "wer", "per")  # compare the model's tokens
 DEFAULT = ("bleu", "chrf")
-
-# H-NUMBER, the model's score, the tokens; S-, T-, D-, P- and log lines stand around it.
-LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 
 
 @dataclass(frozen=True)
@@ -239,64 +236,6 @@ def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
 
 
 # --- the hypotheses ------------------------------------------------------------------------------
-
-
-def best(lines: Sequence[str], name: str) -> dict[int, str]:
-    """The best hypothesis of each sentence, by the sentence's number in the test set, from 0.
-
-    The H- lines of one sentence that follow each other are an n-best list, which fairseq prints
-    best first.
-
-    Raises:
-        UserError: if there are no hypotheses, a line is damaged, or there are two decodings.
-    """
-    found: dict[int, str] = {}
-    latest = None
-    for number, line in enumerate(lines, 1):
-        if not re.match(r"H-\d", line):
-            continue
-        match = LINE.fullmatch(line)
-        # fairseq draws its progress bar with carriage returns, on stderr.
-        if not match or "\r" in line:
-            raise UserError(
-                f"{name}, line {number} is a damaged H- line: decode again, and send only stdout "
-                "to this file"
-            )
-        sentence = int(match[1])
-        if sentence not in found:
-            found[sentence] = match[2]
-        elif sentence != latest:
-            raise UserError(
-                f"{name}, line {number} has H-{sentence} a second time: give the output of one "
-                "decoding, not of several"
-            )
-        latest = sentence
-    if not found:
-        raise UserError(
-            f"{name} has no H- lines: give what fairseq-generate printed without --quiet, or "
-            "say --plain if it is plain text"
-        )
-    return found
-
-
-def in_order(found: dict[int, str], expected: int, name: str, reference: str) -> list[str]:
-    """The hypotheses of sentences 0 to `expected` - 1.
-
-    Raises:
-        UserError: if one is missing, or belongs to no line of the reference.
-    """
-    if surplus := [sentence for sentence in found if sentence >= expected]:
-        raise UserError(
-            f"{name} has H-{min(surplus)}, but {reference} ends at line {expected}, which is "
-            f"H-{expected - 1}: give the reference of the test set that was decoded"
-        )
-    if missing := [sentence for sentence in range(expected) if sentence not in found]:
-        raise UserError(
-            f"{name} lacks {len(missing)} of the {expected} sentences of {reference}, H-"
-            f"{missing[0]} first: decode the whole test set. Give --required-batch-size-multiple "
-            "1, or fairseq leaves out the last batch, and no --skip-invalid-size-inputs-valid-test"
-        )
-    return [found[sentence] for sentence in range(expected)]
 
 
 def read_reference(path: Path) -> list[str]:
