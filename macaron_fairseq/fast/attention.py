@@ -34,7 +34,7 @@ class Attention(MultiheadAttention):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # By the name of fairseq's class `--retain-dropout-modules` knows it.
-        self.dropout_module = Dropout.of(self.dropout_module, MultiheadAttention.__name__)
+        self.dropout_module = Dropout(self.dropout_module.p, MultiheadAttention.__name__)
         self.out_proj = Linear.of(self.out_proj)
 
     def forward(

@@ -30,9 +30,9 @@ class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator."""
 
     @classmethod
-    def of(cls, dropout: FairseqDropout, name: str) -> "Dropout":
+    def of(cls, dropout: FairseqDropout) -> "Dropout":
         """That dropout, under the name by which `--retain-dropout-modules` knows it."""
-        return cls(dropout.p, name)
+        return cls(dropout.p, dropout.module_name)
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""

@@ -29,10 +29,10 @@ class FusedLayer(SplittingLayer):
     dropout_module: Dropout
     activation_dropout_module: Dropout
 
-    def replace_dropout(self, name: str) -> None:
-        """Take this room's dropout, under the name that `--retain-dropout-modules` knows."""
-        self.dropout_module = Dropout.of(self.dropout_module, name)
-        self.activation_dropout_module = Dropout.of(self.activation_dropout_module, name)
+    def replace_dropout(self) -> None:
+        """Take this room's dropout."""
+        self.dropout_module = Dropout.of(self.dropout_module)
+        self.activation_dropout_module = Dropout.of(self.activation_dropout_module)
 
     def build_fc1(
         self, input_dim: int, output_dim: int, noise: float = 0, block: int = 8
@@ -118,7 +118,7 @@ class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
-        self.replace_dropout(MacaronEncoderLayer.__name__)
+        self.replace_dropout()
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
         """Self-attention, with the arguments that fairseq's layer gives."""
@@ -136,7 +136,7 @@ class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
 
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
-        self.replace_dropout(MacaronDecoderLayer.__name__)
+        self.replace_dropout()
         # Its weights are computed where the decoder asks for them: in evaluation fairseq's layers
         # all compute theirs, and the decoder reads those of one layer.
         self.need_attn = False

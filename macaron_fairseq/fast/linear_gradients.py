@@ -13,6 +13,10 @@ TYPES_AT_ONCE = 2**11
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
 
+# With larger features a sum over the tokens of a chunk could leave fp16, whose numbers end at
+# 65,504: a chunk has at most 2,048, whose gradients by a logit are multiplied by SCALE.
+LARGEST_FEATURE = 7.5
+
 
 class LinearGradients:
     """The gradients of logits = features weight^T + bias, summed over tokens.
@@ -38,9 +42,14 @@ class LinearGradients:
             needed: whether gradients of features, weight and bias are asked for.
             dtype: of the sums, and of gradients by logits.
             longest: the most tokens that are added at a time.
-            scale: of gradients by logits in products of lower precision.
+            scale: of gradients by logits in products of lower precision; less where features are
+                large.
         """
-        self.features, self.weight, self.scale = features, weight, scale
+        self.features, self.weight = features, weight
+        self.scale: float | Tensor = scale
+        if features.dtype == torch.float16 and features.numel():
+            largest = features.abs().amax().float()
+            self.scale = scale / (largest / LARGEST_FEATURE).clamp(min=1)
         shapes = features.shape, weight.shape, weight.shape[:1]
         self.of_features, self.of_weight, self.of_bias = (
             features.new_zeros(shape, dtype=dtype) if is_needed else None

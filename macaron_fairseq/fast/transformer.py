@@ -43,7 +43,7 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerEncoder.__name__)
+        self.dropout_module = Dropout.of(self.dropout_module)
 
     def forward_scriptable(
         self,
@@ -101,7 +101,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerDecoder.__name__)
+        self.dropout_module = Dropout.of(self.dropout_module)
 
     def extract_features(
         self,

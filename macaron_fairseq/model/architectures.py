@@ -248,7 +248,7 @@ def configure_lm(args: Namespace, size: Size) -> None:
     """Fill in what the user left open with fairseq's causal language model of that size.
 
     As in GPT, the activation is GELU, and the output has the embeddings' weights. A width that is
-    given for one of them unties them.
+    given for one of them unties them, and so does a smaller dictionary of the output.
     """
     set_default(args, "macaron_init", initialization.FAIRSEQ)
     set_default(args, "decoder_embed_dim", size.embed_dim)
@@ -257,6 +257,7 @@ def configure_lm(args: Namespace, size: Size) -> None:
     set_default(args, "activation_fn", "gelu")
     others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
     is_shared = not any(getattr(args, name, None) for name in others)
+    is_shared &= getattr(args, "output_dictionary_size", -1) < 0
     set_default(args, "share_decoder_input_output_embed", is_shared)
     fairseqs = transformer_lm.TransformerLanguageModelConfig()
     for name in ("character_filters", "character_embedding_dim", "char_embedder_highway_layers"):

@@ -19,7 +19,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.compat.arguments import PassUserDir
+from macaron_fairseq.compat.arguments import PassUserDir, of_task
 from macaron_fairseq.model import architectures, arguments, bf16
 
 # What a model can be trained for, by fairseq's names; other tasks are the user's affair.
@@ -132,15 +132,20 @@ def refuse_no_scheme(args: Namespace) -> None:
         )
 
 
-def refuse_longer_samples(tokens: int | None, positions: int, flag: str) -> None:
+def refuse_longer_samples(args: Any, task: FairseqTask, positions: int, flag: str) -> None:
     """Raise a `UserError` if a language model's samples have more tokens than it has positions.
 
+    A sample of --sample-break-mode eos is a line instead, and fairseq leaves out those too long.
+
     Args:
-        tokens: of a sample, if the task has such.
+        args: of the model, which tell how long samples are if the task has such.
+        task: the task.
         positions: of the model.
         flag: that sets these.
     """
-    if tokens is not None and tokens > positions:
+    tokens = getattr(args, "tokens_per_sample", None)
+    modes = {getattr(x, "sample_break_mode", None) for x in (args, of_task(task))}
+    if tokens is not None and tokens > positions and "eos" not in modes:
         raise UserError(
             f"--tokens-per-sample {tokens} is more than the {positions} positions of the model "
             f"({flag}): lower the first or raise the second"

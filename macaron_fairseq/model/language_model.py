@@ -15,6 +15,7 @@ from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.adaptive_softmax import keep_weights_apart
 from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.model import arguments, checkpoint_sizes, initialization
 from macaron_fairseq.model.base import (
@@ -60,7 +61,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         args = as_namespace(args)
         cls.complete(args, task)
         refuse_scales(args)
-        refuse_unlike_embeddings(args)
+        refuse_unlike_embeddings(args, task)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
         decoder = cls.decoder_class(
@@ -104,10 +105,11 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args, task)
-        refuse_unlike_embeddings(args)
+        refuse_unlike_embeddings(args, task)
         arguments.refuse_senseless_numbers(args, ["decoder"])
         arguments.refuse_uneven_heads(args, ["decoder"])
         model = TransformerLanguageModel.build_model(args, task)
+        keep_weights_apart(model.decoder)
         initialization.start(model, args)
         return model
 
@@ -127,10 +129,17 @@ def refuse_scales(args: Namespace) -> None:
             )
 
 
-def refuse_unlike_embeddings(args: Namespace) -> None:
+def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
     """Raise a `UserError` where embeddings of input and output do not go together."""
     if not args.adaptive_input:
         arguments.refuse_other_output(args, args.decoder_input_dim)
+    read, predicted = len(task.source_dictionary), len(task.target_dictionary)
+    is_shared = args.share_decoder_input_output_embed and not args.adaptive_softmax_cutoff
+    if is_shared and read != predicted:
+        raise UserError(
+            f"with --output-dictionary-size the model reads {read} types and predicts {predicted}, "
+            "so that both cannot share weights: leave out --share-decoder-input-output-embed"
+        )
     if args.adaptive_input and not args.adaptive_input_cutoff:
         raise UserError("--adaptive-input needs --adaptive-input-cutoff, such as 2000,8000")
     if args.tie_adaptive_weights:
@@ -154,10 +163,9 @@ def complete_positions(args: Any, task: FairseqTask) -> None:
     Raises:
         UserError: if samples are longer than that.
     """
-    tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_target_positions", None) is None:
         of_samples = getattr(of_task(task), "tokens_per_sample", None) or DEFAULT_POSITIONS
-        found = tokens or max(of_samples, DEFAULT_POSITIONS)
+        found = getattr(args, "tokens_per_sample", None) or max(of_samples, DEFAULT_POSITIONS)
         with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
             args.max_target_positions = found
-    refuse_longer_samples(tokens, args.max_target_positions, "--max-target-positions")
+    refuse_longer_samples(args, task, args.max_target_positions, "--max-target-positions")

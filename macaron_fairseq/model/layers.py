@@ -66,6 +66,10 @@ class SplittingLayer(OperatorWeights):
                 x = layer_norm(x)
         return x
 
+    def name_dropouts(self, name: str) -> None:
+        """Name them as `--retain-dropout-modules` knows those of fairseq's transformer."""
+        self.dropout_module.module_name = self.activation_dropout_module.module_name = name
+
     def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
         """x + h k."""
         return torch.add(x, slope, alpha=size)
@@ -91,6 +95,7 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
         arguments.refuse_senseless_steps(cfg, ["encoder"])
+        self.name_dropouts(TransformerEncoderLayerBase.__name__)
         self.build_operators(arguments.steps_of(cfg, "encoder"), cfg, "encoder")
 
     def forward(
@@ -144,6 +149,7 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         steps = arguments.steps_of(cfg, "decoder")
         if no_encoder_attn:
             steps = splitting.without(steps, CROSS_ATTENTION)
+        self.name_dropouts(TransformerDecoderLayerBase.__name__)
         self.build_operators(steps, cfg, "decoder")
         self.evaluations = Evaluations(self)
 

@@ -140,10 +140,10 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
             "the dictionary has no <mask>, which a masked language model reads in place of a "
             "masked token: use fairseq's task masked_lm or sentence_prediction, which add it"
         )
-    tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_positions", None) is None:
+        tokens = getattr(args, "tokens_per_sample", None)
         args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
-    refuse_longer_samples(tokens, args.max_positions, "--max-positions")
+    refuse_longer_samples(args, task, args.max_positions, "--max-positions")
 
 
 def refuse_other_sizes(model: RobertaModel, state_dict: dict[str, Tensor]) -> None:

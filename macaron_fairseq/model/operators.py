@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from macaron_fairseq.schemes import splitting, substeps
@@ -63,8 +64,8 @@ class OperatorWeights:
     normalize_before: bool
     training: bool
     activation_fn: Callable[[Tensor], Tensor]
-    activation_dropout_module: nn.Module
-    dropout_module: nn.Module
+    activation_dropout_module: FairseqDropout
+    dropout_module: FairseqDropout
     final_layer_norm: nn.Module
     self_attn: nn.Module
     self_attn_layer_norm: nn.Module

@@ -13,9 +13,11 @@ from fairseq.models.transformer import (
     TransformerEncoderBase,
     TransformerModel,
 )
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from macaron_fairseq.compat.adaptive_softmax import keep_weights_apart
 from macaron_fairseq.compat.arguments import complete_layers_to_keep
 from macaron_fairseq.model import arguments, checkpoint_sizes, initialization, released
 from macaron_fairseq.model.base import (
@@ -31,6 +33,12 @@ class MacaronTransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with layers that integrate a scheme."""
 
     layer_class = MacaronEncoderLayer
+    dropout_module: FairseqDropout
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # As `--retain-dropout-modules` knows that of fairseq's transformer.
+        self.dropout_module.module_name = "TransformerEncoder"
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """One layer, wrapped as fairseq wraps its own."""
@@ -41,6 +49,12 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with layers that integrate a scheme."""
 
     layer_class = MacaronDecoderLayer
+    dropout_module: FairseqDropout
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dropout_module.module_name = "TransformerDecoder"
+        keep_weights_apart(self)
 
     def build_decoder_layer(
         self, cfg: TransformerConfig, no_encoder_attn: bool = False
@@ -131,5 +145,6 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
         arguments.refuse_senseless_numbers(args)
         arguments.refuse_uneven_heads(args)
         model = TransformerModel.build_model(args, task)
+        keep_weights_apart(model.decoder)
         initialization.start(model, args)
         return model

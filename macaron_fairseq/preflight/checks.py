@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.dataclass import configs
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import bf16
+from macaron_fairseq.model import architectures, bf16
 from macaron_fairseq.preflight import (
     binarised,
     command_line,
@@ -70,6 +71,8 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
     binarised.refuse_truncated_folders(line.others, args.train_subset, args.valid_subset)
     if folder:
         samples.refuse_too_few(folder, args)
+    if given and given.store_ema:
+        refuse_lost_norms(given)
 
 
 def check_built(line: CommandLine, given: Namespace) -> None:
@@ -106,11 +109,27 @@ def check_restored(
     if given:
         restored.refuse_other_model(path, state, given, folder, is_begun_anew)
     if not is_begun_anew:
+        restored_optimizer.warn_without_state(path, state)
         restored_optimizer.refuse_other_optimizer(path, state, args, given)
         restored_optimizer.refuse_other_schedule(path, state, args)
         if given:
             restored_optimizer.refuse_other_count(path, state, given)
         restored_optimizer.refuse_other_metric(path, state, args)
+
+
+def refuse_lost_norms(given: Namespace) -> None:
+    """Raise a `UserError` if fairseq's moving average would lose the norms after the last layers.
+
+    It restores the average without the version of encoder and decoder. So fairseq takes it for an
+    old one, which had no such norms. This can go when `test_fairseqs_average_loses_norms` fails.
+    """
+    if ARCH_MODEL_NAME_REGISTRY.get(given.arch) not in architectures.MODELS:
+        return
+    if any(getattr(given, f"{side}_normalize_before", False) for side in ("encoder", "decoder")):
+        raise UserError(
+            "--store-ema loses the norms after the last layers of a pre-norm model in fairseq: "
+            "leave it out, and average checkpoints by macaron-fairseq average"
+        )
 
 
 def refuse_two_beginnings(args: Namespace) -> None:

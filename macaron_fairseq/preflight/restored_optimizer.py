@@ -5,6 +5,7 @@ before or only now: then fairseq would give the state to other parameters. Score
 would compare with each other. Each check can go when fairseq says it in a sentence.
 """
 
+import logging
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,20 @@ from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import architectures
 from macaron_fairseq.preflight import restored_parameters
 
+logger = logging.getLogger(__name__)
+
 WITHOUT_BEST = "fixed", "manual", "pass_through"  # schedules that need no best loss of before
 FINETUNE, RESTORE = "--finetune-from-model", "--restore-file"
+
+
+def warn_without_state(path: Path, state: dict[str, Any]) -> None:
+    """Say what fairseq-train makes of a checkpoint without the optimizer's state, as of a mean."""
+    if not state.get("last_optimizer_state"):
+        logger.warning(
+            "%s has no state of an optimizer: training goes on in its epoch, but from update 0, "
+            "with another warm-up; give it by %s to begin anew",
+            *(path, FINETUNE),
+        )
 
 
 def refuse_other_optimizer(

@@ -203,14 +203,16 @@ def test_gradients_of_the_same_loss_are_added(factor, tensors):
         torch.testing.assert_close(leaf.grad, 3 * factor * gradient, rtol=1e-12, atol=1e-13)
 
 
-def test_gradients_of_many_tokens_are_finite_in_fp16(monkeypatch):
+@pytest.mark.parametrize("feature", [4, 100])
+def test_gradients_of_many_tokens_are_finite_in_fp16(feature, monkeypatch):
     """As is each sum before it is fp32, of four times the gradients: fp16 ends at 65,504."""
     monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2**22)
-    features = torch.full((6000, 2), 4, dtype=torch.half)
+    features = torch.full((6000, 2), feature, dtype=torch.half)
     weight = torch.zeros(64, 2, dtype=torch.half, requires_grad=True)
     target = torch.zeros(6000, dtype=torch.long)
-    chunked_loss.label_smoothed_nll_loss(features, weight, target, EPSILON)[0].backward()
-    assert weight.grad[0].tolist() == pytest.approx([6000 * 4 * (1 / 64 - (1 - EPSILON))] * 2, 1e-3)
+    loss = chunked_loss.label_smoothed_nll_loss(features, weight, target, EPSILON)[0]
+    (loss / feature).backward()  # the sum over all tokens is fp16's at the end
+    assert weight.grad[0].tolist() == pytest.approx([6000 * (1 / 64 - (1 - EPSILON))] * 2, 1e-3)
 
 
 def test_only_the_loss_has_a_gradient(tensors):

@@ -563,19 +563,20 @@ def test_dropout_while_decoding_is_fairseqs():
     ids=lambda flags: flags[0],
 )
 def test_dropout_has_the_names_by_which_some_of_it_is_retained(flags):
-    """`--retain-dropout-modules MultiheadAttention`, for example."""
+    """fairseq's names, with which `--retain-dropout-modules MultiheadAttention` keeps the same."""
+    arch, *sizes = flags
+    baseline = arch.removeprefix("macaron_") + "_pre_norm"
     of = {"macaron_roberta_tiny": masked_task, "macaron_transformer_lm_tiny": language_task}
-    stock, fused = (
-        {
-            name: module.module_name
-            for name, module in build(
-                *flags, *more, for_task=of.get(flags[0], task)()
-            ).named_modules()
-            if isinstance(module, FairseqDropout)
-        }
-        for more in (STOCK, [])
-    )
-    assert fused == stock and "MultiheadAttention" in stock.values()
+
+    def names(arch, *more):
+        model = build(arch, *sizes, *more, for_task=of.get(flags[0], task)())
+        modules = (x for x in model.named_modules() if isinstance(x[1], FairseqDropout))
+        return {name: module.module_name for name, module in modules}
+
+    stock, fused, fairseqs = names(arch, *STOCK), names(arch), names(baseline)
+    assert fused == stock and "MultiheadAttention" in fairseqs.values()
+    assert {name: stock[name] for name in fairseqs} == fairseqs
+    assert set(stock.values()) == set(fairseqs.values())
 
 
 def test_gradients_of_cached_decoding_are_those_of_the_whole():

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from fairseq.data import token_block_dataset
+from fairseq.data import TruncatedDictionary, token_block_dataset
 from fairseq.models import build_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from helpers.formulas import DECODERS, layer_of
 from helpers.small import (
     NO_DROPOUT,
@@ -239,6 +240,36 @@ def test_adaptive_input_and_softmax_are_fairseqs():
         assert torch.equal(stock(lines())[0], macaron(lines())[0])
 
 
+ADAPTIVE = [*SMALL_DECODER, "--adaptive-softmax-cutoff", "20,40"]
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_lm_tiny_pre_norm"])
+def test_an_adaptive_softmax_loads(arch):
+    """Although these share the embeddings with the output, if it has no weights itself."""
+    model, again = (lm(arch, *ADAPTIVE, seed=seed) for seed in (1, 2))
+    again.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(model(lines())[0], again(lines())[0])
+
+
+def test_fairseq_cannot_load_an_adaptive_softmax_that_is_told_to_share():
+    model = lm("transformer_lm", *ADAPTIVE, "--share-decoder-input-output-embed")
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*output_projection"):
+        model.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_lm_tiny_pre_norm"])
+def test_a_smaller_dictionary_of_the_output(arch):
+    """As many types are predicted, by weights that are not the embeddings'."""
+    words = dictionary(60)
+    smaller = LanguageModelingTask(LanguageModelingConfig(), words, TruncatedDictionary(words, 40))
+    flags = ["--task", "language_modeling", *SMALL_DECODER]
+    model = build(arch, *flags, "--output-dictionary-size", "40", for_task=smaller)
+    assert model(lines())[0].shape[-1] == 40
+    with pytest.raises(UserError, match="reads 64 types and predicts 40, so that both cannot"):
+        build(arch, *flags, "--share-decoder-input-output-embed", for_task=smaller)
+
+
 # --- fairseq with numpy 2 ------------------------------------------------------------------------
 
 
@@ -267,6 +298,8 @@ def test_text_is_split_at_sentences():
 def test_what_does_not_go_together_is_refused(arch):
     with pytest.raises(UserError, match="--tokens-per-sample 64 is more than the 32 positions"):
         lm(arch, *SMALL_DECODER, "--tokens-per-sample", "64", "--max-target-positions", "32")
+    lines = ["--sample-break-mode", "eos"]  # which are samples then, however long
+    lm(arch, *SMALL_DECODER, *lines, "--tokens-per-sample", "64", "--max-target-positions", "32")
     with pytest.raises(UserError, match=f"{arch} is not for --task masked_lm: give --task lang"):
         build(arch, *SMALL_DECODER, for_task=masked_task())
 

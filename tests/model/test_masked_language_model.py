@@ -235,6 +235,7 @@ def test_what_does_not_go_together_is_refused(arch):
     with pytest.raises(UserError, match="--tokens-per-sample 64 is more than the 32 positions"):
         flags = ["--task", "masked_lm", "--tokens-per-sample", "64", "--max-positions", "32"]
         build(arch, *SMALL_ENCODER, *flags, for_task=masked_task(64))
+    build(arch, *SMALL_ENCODER, *flags, "--sample-break-mode", "eos", for_task=masked_task(64))
     with pytest.raises(UserError, match=f"{arch} is not for --task language_modeling: give --task"):
         build(arch, *SMALL_ENCODER, for_task=language_task())
     unmasked = masked_task()

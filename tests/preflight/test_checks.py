@@ -13,10 +13,12 @@ from fairseq import checkpoint_utils, optim
 from fairseq.data import LanguagePairDataset, data_utils, iterators
 from fairseq.dataclass.configs import (
     CommonConfig,
+    EMAConfig,
     FairseqConfig,
 )
 from fairseq.logging import progress_bar
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.ema.ema import EMA
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
@@ -29,7 +31,9 @@ from fairseq.trainer import Trainer
 from helpers.commands import apply, refusal
 from helpers.paths import FIXTURES
 from helpers.small import (
+    SMALL,
     arguments,
+    build,
     dictionary,
     task,
 )
@@ -144,6 +148,22 @@ def test_a_beam_of_nothing():
 def test_one_of_several_numbers_of_batches():
     said = refusal("fairseq-train", "data", "--cpu", "--update-freq", "2,0")
     assert said == "--update-freq is 0: give 1 or more"
+
+
+def test_fairseqs_average_loses_norms():
+    model = build("transformer_pre_norm", *SMALL)
+    average = EMA(model, EMAConfig(store_ema=True, ema_decay=0.9))
+    assert average.get_model().decoder.layer_norm is not None
+    average.step(model)
+    assert average.get_model().encoder.layer_norm is average.get_model().decoder.layer_norm is None
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_pre_norm"])
+def test_an_average_of_a_pre_norm_model(arch):
+    task = ["--task", "language_modeling"] * ("lm" in arch)
+    words = ["fairseq-train", "data", "--cpu", "--arch", arch, *task, "--max-tokens", "64"]
+    assert refusal(*words, "--store-ema").startswith("--store-ema loses the norms after the last")
+    apply(checks.check, words)
 
 
 @pytest.mark.skipif(hasattr(np, "compat"), reason="this numpy is below 2")

@@ -110,6 +110,17 @@ def test_a_checkpoint_of_another_criterion_or_optimizer(flags, said, of_adam, tm
         apply(checks.check, words)
 
 
+def test_a_mean_of_checkpoints_has_no_optimizer(of_adam, caplog):
+    """fairseq then goes on in its epoch with update 0, without a word."""
+    state = torch.load(of_adam, weights_only=False)
+    torch.save({**state, "last_optimizer_state": None}, of_adam)
+    for flags, is_said in (["--restore-file"], True), (["--finetune-from-model"], False):
+        words = ["fairseq-train", "data", "--cpu", *flags, str(of_adam)]
+        apply(checks.check, words)
+        assert ("has no state of an optimizer" in caplog.text) == is_said
+        caplog.clear()
+
+
 def test_in_a_runs_own_folder_its_optimizer_alone_is_reset(of_adam):
     of_adam.rename(of_adam.parent / "checkpoint_last.pt")
     words = ["fairseq-train", "data", "--cpu", "--save-dir", of_adam.parent]
