@@ -2,7 +2,8 @@
 #
 #   docker build -t macaron-fairseq .
 #   docker run --rm macaron-fairseq macaron-fairseq demo
-#   docker run --rm -v "$PWD/runs:/macaron_fairseq/runs" macaron-fairseq      # the quickstart
+#   mkdir -p runs; docker run --rm --user "$(id -u):$(id -g)" -e HOME=/tmp \
+#     -v "$PWD/runs:/macaron_fairseq/runs" macaron-fairseq      # the quickstart; its files are yours
 #
 # For GPUs, with NVIDIA's container toolkit:
 #   docker build --build-arg TORCH=torch -t macaron-fairseq:cuda .

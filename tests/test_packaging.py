@@ -88,7 +88,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, tracked):
 
 
 def test_metadata(metadata):
-    assert metadata["License-Expression"] == "MIT"
+    assert metadata["License-Expression"] == "MIT AND Unicode-3.0"
+    assert len(metadata.get_all("License-File")) == 2
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload(decode=True).decode() == (ROOT / "README.md").read_text()
 

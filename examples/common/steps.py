@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from macaron_fairseq.common import signals
 
@@ -95,6 +95,18 @@ def made(folder: Path) -> str:
         return ""
 
 
+def open_lock(path: Path) -> TextIO:
+    """The file of a lock, made if it is not there; ends the program where that cannot be.
+
+    It is no link, by which others could have this write elsewhere in a folder that all may use.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        sys.exit(f"{path} cannot be used as a lock: {error.strerror}")
+    return os.fdopen(descriptor, "a+")
+
+
 @contextmanager
 def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Iterator[None]:
     """Keep others from working on the same, until the block or all of this run's processes end.
@@ -105,7 +117,7 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
         elsewhere: the status with which the program ends where another run is at it; None: it ends
             with a sentence.
     """
-    with lock.open("a+") as file:
+    with open_lock(lock) as file:
         os.set_inheritable(file.fileno(), True)
         end = time.monotonic() + LOCK_SECONDS  # a killed run lets go once its last process is gone
         while True:

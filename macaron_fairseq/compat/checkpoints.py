@@ -4,6 +4,7 @@ fairseq calls `torch.load` without naming the classes that its checkpoints hold,
 them. `allow_safe_globals` can go when `test_fairseq_does_not_load_its_own_checkpoints` fails.
 """
 
+import ast
 import re
 import zipfile
 from argparse import Namespace
@@ -60,6 +61,26 @@ ARCHITECTURES_OF_LANGUAGE_MODELS = re.compile(
     "transformer_(bert|classifier)_"
 )
 
+# Arguments that fairseq evaluates as Python where it builds a task or a model.
+EVALUATED = {
+    *(f"{side}_{x}" for side in ("encoder", "decoder") for x in ("layers", "attention")),
+    *("self_attention", "project_input", "gated_attention", "downsample", "pretrained"),
+    *(f"{x}xformers_att_config" for x in ("", "encoder_", "decoder_")),
+    *("adaptive_softmax_cutoff", "adaptive_input_cutoff", "character_filters"),
+    *("conv_feature_layers", "conv_aggregator_layers", "override_encoder_layers"),
+    *("left_pad_source", "left_pad_target"),
+    *(
+        f"pipeline_{side}{x}"
+        for side in ("", "encoder_", "decoder_")
+        for x in ("balance", "devices")
+    ),
+}
+# What a value of theirs may be made of, such as "[(512, 3)] * 20"; a name alone runs nothing.
+LITERALS = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Load),
+    *(ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Sub, ast.Mult),
+)
+
 RECOVER = (
     "was saving it interrupted? Use another checkpoint of its folder "
     "(fairseq-train: --restore-file FILE)"
@@ -95,8 +116,8 @@ def load(path: Path) -> dict[str, Any]:
 
     Raises:
         UserError: if the file is missing, empty, truncated or no fairseq checkpoint; if it does not
-            say which model it holds, and for which task; or if it holds a class that is not allowed
-            (nothing in it runs).
+            say which model it holds, and for which task; or if it holds a class that is not
+            allowed, or a program among its arguments (nothing in it runs).
     """
     allow_safe_globals()
     try:
@@ -123,8 +144,31 @@ def load(path: Path) -> dict[str, Any]:
     for name, kind in (("args", Namespace | Mapping | None), ("cfg", Mapping | None)):
         if not isinstance(state.get(name), kind):
             raise UserError(f"{path} is not a fairseq checkpoint: its '{name}' is not a table")
+    for part in (state.get("args"), state.get("cfg")):
+        refuse_program(path, part)
     refuse_without_arguments(path, state)
     return state
+
+
+def refuse_program(path: Path, options: Any) -> None:
+    """Raise a `UserError` if fairseq would run more than literals of a checkpoint's arguments."""
+    for name, value in mapping(options).items():
+        if isinstance(value, str) and name in EVALUATED and not is_literal(value):
+            raise UserError(
+                f"{path} has the argument {name} = {value[:80]!r}, which fairseq would run: it was "
+                "not loaded"
+            )
+        refuse_program(path, value)
+
+
+def is_literal(text: str) -> bool:
+    """Whether evaluating a text can run nothing: it is made of `LITERALS`, or is no Python."""
+    try:
+        return all(isinstance(x, LITERALS) for x in ast.walk(ast.parse(text.strip(), mode="eval")))
+    except SyntaxError:
+        return True
+    except (ValueError, MemoryError, RecursionError):
+        return False
 
 
 def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:

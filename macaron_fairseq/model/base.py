@@ -59,12 +59,16 @@ class MacaronModel(UnpublishedModel):
         """Load trained models as fairseq's `from_pretrained` does.
 
         Raises:
-            UserError: if a checkpoint is bad, naming it.
+            UserError: if a checkpoint is bad, naming it; or if an archive or an address is given,
+                which fairseq would unpack wherever it says.
         """
-        # fairseq takes archives and addresses, too.
-        if not Path(model_name_or_path).is_file() and not files.is_remote(model_name_or_path):
-            for name in checkpoint_file.split(os.pathsep):
-                checkpoints.load_checked(Path(model_name_or_path, name))
+        if Path(model_name_or_path).is_file() or files.is_remote(model_name_or_path):
+            raise UserError(
+                f"{model_name_or_path} is no folder: give the folder of the checkpoint, and first "
+                "download or unpack what it comes in"
+            )
+        for name in checkpoint_file.split(os.pathsep):
+            checkpoints.load_checked(Path(model_name_or_path, name))
         return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **{**cls.loading, **kwargs}
         )

@@ -4,6 +4,7 @@ import copyreg
 import importlib.util
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,11 @@ from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType
 
+import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, file_io
+from fairseq import checkpoint_utils, file_io, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -334,6 +336,68 @@ def test_a_stored_checkpoint_is_decoded_to_the_same_text():
     hypotheses = [x.split("\t")[2] for x in done.stdout.splitlines() if x.startswith("H-")]
     source = (STORED / "input.src").read_text().splitlines()
     assert hypotheses == [line[::-1] for line in source]  # reversing digits is what it learnt
+
+
+PROGRAM = "__import__('os').mkdir({!r})"
+
+
+def with_argument(path, name, value):
+    """A trained model's checkpoint in which an argument is another."""
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    setattr(state["cfg"]["model"], name, value)
+    torch.save(state, path)
+    return path
+
+
+def test_fairseq_runs_an_argument_of_a_checkpoint(tmp_path):
+    """Once it does not, `refuse_program` can go."""
+    with pytest.raises(TypeError):  # what it gives is no list
+        utils.eval_str_list(PROGRAM.format(str(tmp_path / "ran")))
+    assert (tmp_path / "ran").is_dir()
+
+
+@pytest.mark.parametrize("before", ["", " ", "[1][0] or ", "*", "[x for x in ()] or "])
+def test_a_program_among_the_arguments_is_refused(before, tmp_path):
+    text = before + PROGRAM.format(str(tmp_path / "ran"))
+    path = with_argument(tmp_path / "a.pt", "adaptive_softmax_cutoff", text)
+    if before == "*":  # this is no Python, and fairseq says so
+        assert checkpoints.load(path)
+    else:
+        with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
+            checkpoints.load(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_fairseqs_models_are_given_is_no_program(tmp_path):
+    values = (
+        "[(512, 3)] * 20",
+        "True",
+        "[(64, 1), (-1, 2)]",
+        "2000,8000",
+        "{'a': 'b c'}",
+        "None",
+        "word",
+    )
+    for value in (*values, 20, None, [1]):
+        checkpoints.load(with_argument(tmp_path / "a.pt", "encoder_layers", value))
+    checkpoints.load(with_argument(tmp_path / "a.pt", "save_dir", "run(2)"))  # as it evaluates none
+
+
+def test_all_arguments_that_fairseq_evaluates_are_looked_at():
+    folder = Path(fairseq.__file__).parent
+    call = r"\beval(?:_str_list|_str_dict|_bool)?\(\s*(?:self\.)?(?:args|cfg)\.(\w+)"
+    found = set()
+    for path in (*folder.glob("models/**/*.py"), *folder.glob("tasks/*.py")):
+        found |= {*re.findall(call, path.read_text("utf-8"))}
+    assert len(found) > 15 and found <= checkpoints.EVALUATED
+
+
+@pytest.mark.parametrize("name", ["archive.tar.gz", "https://example.org/model.tar.gz"])
+def test_archives_and_addresses_are_not_unpacked(name, tmp_path):
+    (tmp_path / "archive.tar.gz").touch()
+    name = name if "://" in name else str(tmp_path / name)
+    with pytest.raises(UserError, match="is no folder: give the folder of the checkpoint"):
+        MacaronTransformerModel.from_pretrained(name)
 
 
 @pytest.mark.slow

@@ -53,9 +53,11 @@ def build(folder: Path | None = None) -> Path:
     name = f"fakegpu-{os.getuid()}-{hashlib.sha256(made_of).hexdigest()[:16]}"
     folder = folder or Path(tempfile.gettempdir(), name)
     library = folder / f"{MODULE}.so"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():  # whose library would run here
+        raise RuntimeError(f"{folder} belongs to another user")
     if library.is_file():
         return library
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     includes = [torch / "include", torch / "include/torch/csrc/api/include"]
     words = [
         *("g++", "-O1", "-std=c++20", "-shared", "-fPIC", "-w"),
