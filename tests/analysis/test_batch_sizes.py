@@ -1,6 +1,11 @@
 """The size of batches: which is suggested, and that real updates are measured."""
 
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from macaron_fairseq.analysis import batch_sizes, trainers
 from macaron_fairseq.analysis.batch_sizes import Measured, NoBatchError
@@ -104,6 +109,27 @@ def test_real_updates_are_measured(trainer, monkeypatch):
 
     monkeypatch.setattr(trainer, "train_step", exhausted)
     assert not batch_sizes.measure(trainer, 100, updates=2).fits
+
+
+@pytest.mark.parametrize(("used", "fits"), [(90, True), (91, False)])
+def test_a_tenth_of_a_gpus_memory_is_left(used, fits, trainer, monkeypatch):
+    total = SimpleNamespace(total_memory=100)
+    for name, value in {
+        **{"reset_peak_memory_stats": None, "synchronize": None, "max_memory_reserved": used},
+        "get_device_properties": total,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(trainer, "cuda", True)
+    monkeypatch.setattr(trainer, "train_step", lambda *_, **__: None)
+    found = batch_sizes.measure(trainer, 100, updates=1)
+    assert (found.fits, found.memory) == (fits, used)
+
+
+def test_without_a_gpu_memory_is_the_processs():
+    """As Linux counts it, in KiB; it is the most so far, and so no less than now."""
+    text = Path("/proc/self/status").read_text()
+    most = 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", text)[1])
+    assert batch_sizes.memory(on_gpu=False) == pytest.approx(most, rel=0.05)
 
 
 def test_the_first_update_is_not_timed(trainer, monkeypatch):

@@ -491,6 +491,27 @@ def test_a_report_says_what_is_left_out(tmp_path):
     assert "Translations that loop" not in text  # these records do not say
 
 
+def test_cells_stand_in_their_columns(monkeypatch):
+    """Of four words each: two wrong in the baseline, and one, one and three in the other."""
+    drawn = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda self, *_, **__: drawn.append(self)
+    )
+    runs = [record(task) for task in "abc"]
+    edits = dict(a="0100", b="0100", c="1110")
+    runs += [record(task, "p", edits=text) for task, text in edits.items()]
+    found = evidence_report.compare(runs, dict.fromkeys("abc", "g2p"), "lie-trotter")
+    rows = evidence_report.task_table(found.tasks).split("\n")
+    assert rows[0].startswith("| task | scheme | metric | seeds | baseline | score | difference |")
+    assert rows[2].startswith("| a | p | WER | 1 | 50.00 | 25.00 | -25.00 |")
+    table = evidence_report.over_table(found.overall, has_rule=False)
+    assert "| better, worse, equal |" in table and "| 2, 1, 0 |" in table
+    evidence_report.forest(found)
+    (axis,) = drawn[0].axes
+    assert axis.get_title() == "p: difference in WER (left: better)"
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["over tasks", *"abc"]
+
+
 def test_families_are_judged_apart_each_by_how_many_schemes_it_is_to_have():
     """Five words of five are better and three texts of three worse, by a quarter of the items."""
     families = {**dict.fromkeys("abcde", "words"), **dict.fromkeys("xyz", "texts")}

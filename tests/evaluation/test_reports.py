@@ -397,8 +397,9 @@ def test_a_report_of_nothing_is_refused(pair, out):
 
 
 def test_metrics_in_another_order_are_the_same_metrics(pair, out):
+    as_before = report(pair, out / "before")[1]["tests"]
     edit(pair[1] / "test_a" / "scores.json", lambda x: x["scores"].reverse())
-    report(pair, out / "report")
+    assert report(pair, out / "report")[1]["tests"] == as_before
 
 
 def test_hypotheses_that_changed_since_they_were_scored_are_refused(out):
@@ -488,6 +489,36 @@ def test_a_recipes_notes_are_not_of_what_was_scored_since(pair, out):
     _, data = report(pair, out / "report")
     assert data["tests"][0]["decoding"] is None
     assert data["runs"][0]["checkpoint_sha256"] == {"test_a": None}
+
+
+def test_a_difference_by_length_is_minus_the_baseline(pair, out):
+    _, data = report(pair, out / "report")
+    one = data["tests"][0]["by_length"][0]
+    lengths = [len(x.split()) + 1 for x in sentences()]  # with the full stop
+    lines = [i for i, x in enumerate(lengths) if one["from"] <= x <= one["to"]]
+    assert len(lines) == one["sentences"]
+
+    def bleu(folder):
+        text = (folder / "test_a" / "hypotheses.txt").read_text().splitlines()
+        references = [sentences()[i] for i in lines]
+        return sacrebleu.corpus_bleu([text[i] for i in lines], [references]).score
+
+    baseline, macaron = map(bleu, pair)
+    assert baseline != macaron
+    assert one["differences"] == {MACARON: pytest.approx(macaron - baseline)}
+
+
+def test_ngrams_stand_under_the_name_of_the_one_that_has_them_right(out):
+    folders = [make_run(out, BASE, 1, errors=0), make_run(out, MACARON, 1, errors=0.95)]
+    text, data = report(folders, out / "report")
+    found = data["tests"][0]["comparisons"][0]["ngrams"]
+    assert found["better"] == [] and found["worse"]
+    assert all(x["baseline"] == x["references"] > x["other"] for x in found["worse"])
+    first = found["worse"][0]
+    part = text[text.index(f"More often right with `{BASE}`") :]
+    cells = row(part, f"`{first['text']}`")
+    assert cells[1:] == [str(first[x]) for x in ("references", "baseline", "other")]
+    assert row(part, "n-gram")[2:] == [f"`{BASE}`", f"`{MACARON}`"]
 
 
 def test_differences_by_length_are_of_shared_seeds(out):

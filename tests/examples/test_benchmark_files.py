@@ -43,6 +43,45 @@ def test_published_scores_are_of_the_benchmarks_models_and_sets(path):
         assert str(row["score"]) in script  # --help says so too
 
 
+OF_ALL = {
+    **{"--adam-betas": "(0.9,0.98)", "--lr-scheduler": "inverse_sqrt", "--warmup-updates": "8000"},
+    **{"--warmup-init-lr": "1e-7", "--label-smoothing": "0.1", "--clip-norm": "0"},
+    **{"--attention-dropout": "0.1", "--activation-dropout": "0.1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "flags", "decode", "merges", "scores"),
+    [
+        (
+            *("iwslt14", None, {"--lr": "0.0015", "--dropout": "0.3", "--weight-decay": "0.0001"}),
+            *("--beam 5 --lenpen 1.0", 10000, (34.4, 35.4)),
+        ),
+        (
+            *("wmt14", None, {"--lr": "0.0015", "--dropout": "0.1"}),
+            *("--beam 4 --lenpen 0.6", 32764, (27.3, 28.9, 28.4, 30.2)),
+        ),
+        (
+            *("wmt14", "big", {"--lr": "0.003", "--dropout": "0.3"}),
+            *("--beam 4 --lenpen 0.6", 32764, (27.3, 28.9, 28.4, 30.2)),
+        ),
+    ],
+)
+def test_settings_are_those_of_the_released_scripts(name, setting, flags, decode, merges, scores):
+    found = benchmark.read(EXAMPLES / name / "benchmark.yaml", setting)
+    trained = training_flags.parse(found.training.words())
+    wanted = {**OF_ALL, **flags}
+    assert {x: trained[x] for x in wanted} == {x: [value] for x, value in wanted.items()}
+    assert "--share-all-embeddings" in trained and ("--weight-decay" in trained) == (
+        name == "iwslt14"
+    )
+    assert found.evaluation.decode.startswith(decode) and found.evaluation.average == 10
+    assert found.preprocessing.merges == merges
+    assert tuple(row["score"] for row in found.published) == scores
+    macaron = ["macaron" in row["arch"] for row in found.published]
+    assert macaron == [False, True] * (len(scores) // 2)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

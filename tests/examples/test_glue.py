@@ -52,6 +52,21 @@ def test_quotes_are_characters_as_others(tmp_path):
     assert found.sentences == [('"a', 'b" c')] and found.labels == ["entailment"]
 
 
+def test_sizes_are_glues():
+    """As its data set cards count them: train, dev and test."""
+    sizes = {
+        **{"CoLA": (8551, 1043, 1063), "SST-2": (67349, 872, 1821), "MRPC": (3668, 408, 1725)},
+        **{"STS-B": (5749, 1500, 1379), "QQP": (363846, 40430, 390965)},
+        **{"QNLI": (104743, 5463, 5463), "RTE": (2490, 277, 3000), "WNLI": (635, 71, 146)},
+        "MNLI": (392702, 9815, 9832, 9796, 9847),  # matched and mismatched
+    }
+    found = {
+        name: tuple(x.examples for x in (task.train, *task.dev, *task.test))
+        for name, task in TASKS.items()
+    }
+    assert found == sizes
+
+
 def test_broken_lines_are_left_out_and_numbered(tmp_path):
     head = "id|qid1|qid2|question1|question2|is_duplicate"
     lines = [head, "1|2|3|a|b|1", "4|5|6|c", "7|8|9|d|e|", "", "10|11|12||g|0", "13|14|15|h|i|0"]

@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread, Timer
 from types import SimpleNamespace
 
@@ -513,6 +514,63 @@ def test_the_baseline_of_a_report_is_the_first_architecture_as_it_was_trained(
     stage_evaluate.report(recipe)
     runs = [tmp_path / arch / "seed1" for arch in (baseline, other)]
     assert called[:6] == ["macaron-fairseq", "report", *runs, "--baseline", named]
+
+
+def test_the_training_text_of_a_report_is_the_target_where_it_was_normalised(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(stage_evaluate.manifest, "read", lambda run, hint: {"flags": []})
+    monkeypatch.setattr(stage_evaluate.runs, "trained_arch", lambda told: "one")
+    monkeypatch.setattr(stage_evaluate, "call", lambda words, **_: called.append(words))
+    monkeypatch.setattr(stage_evaluate, "fingerprint", lambda data: "f00d")
+    monkeypatch.setattr(stage_evaluate, "check_data", lambda recipe, run: None)
+    monkeypatch.setattr(stage_evaluate, "summary", lambda recipe: "")
+    clean = tmp_path / "prepare" / "clean"
+    clean.mkdir(parents=True)
+    for language in ("en", "de"):
+        (clean / f"train.{language}").touch()
+    for name in ("quickstart", "iwslt14"):  # the second is not normalised
+        words = ["--work", str(tmp_path)]
+        stage_evaluate.report(options.read(EXAMPLES / name / "benchmark.yaml", name, "", words))
+    quickstart, iwslt14 = called
+    assert quickstart[quickstart.index("--train-text") + 1] == clean / "train.de"
+    assert "--train-text" not in iwslt14
+
+
+def test_the_last_epochs_are_averaged_by_their_numbers(tmp_path):
+    recipe = iwslt14(tmp_path, "--average", "2")
+    for name in ("8", "9", "10", "_best", "_last", "_3_40"):
+        (tmp_path / f"checkpoint{name}.pt").touch()
+    found = stage_evaluate.last_epochs(tmp_path, recipe)
+    assert [x.name for x in found] == ["checkpoint9.pt", "checkpoint10.pt"]
+
+
+@pytest.mark.parametrize(("words", "flags"), [([], ["--fp16"]), (["--bf16"], []), (["--fp32"], [])])
+def test_what_was_trained_in_fp16_alone_is_decoded_so(words, flags, tmp_path, monkeypatch):
+    recipe = iwslt14(tmp_path, *words)
+    monkeypatch.setattr(stage_evaluate, "count_gpus", lambda recipe: 1)
+    assert stage_evaluate.device_flags(recipe) == flags
+    monkeypatch.setattr(stage_evaluate, "count_gpus", lambda recipe: 0)
+    assert stage_evaluate.device_flags(recipe) == ["--cpu"]
+
+
+def test_the_commands_to_paste_name_the_mean_that_was_scored(tmp_path):
+    recipe = iwslt14(tmp_path)
+    for arch in recipe.archs:
+        folder = recipe.run(arch, 1) / "test"
+        folder.mkdir(parents=True)
+        scores = {"scores": [{"metric": "BLEU", "score": 30}]}
+        (folder / "scores.json").write_text(json.dumps(scores))
+    lines = summary.summary(recipe).splitlines()
+    words = next(shlex.split(x) for x in lines if x.startswith("  macaron-fairseq translate"))
+    path = recipe.run(recipe.archs[1], 1) / "averaged" / "checkpoint.pt"
+    assert Path(words[words.index("--path") + 1]).resolve() == path.resolve()
+    assert words[-4:] == ["--beam", "5", "--lenpen", "1.0"]
+
+
+def iwslt14(work, *words):
+    """The recipe of IWSLT14, whose models are means of checkpoints."""
+    words = ["--work", str(work), *words]
+    return options.read(EXAMPLES / "iwslt14" / "benchmark.yaml", "iwslt14", "", words)
 
 
 @pytest.mark.parametrize("average", [0, 2])

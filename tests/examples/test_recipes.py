@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from common import stage_evaluate, stage_prepare
 from helpers import archives
 from helpers.paths import ROOT
@@ -100,6 +101,18 @@ def test_iwslt14_report(iwslt14_work):
     }
     assert scores["chrF"] == pytest.approx(float(score.stdout), abs=1e-4)
     assert set(scores) == {"tokenised BLEU", "BLEU", "chrF"}
+
+
+def test_what_was_decoded_is_the_mean_of_the_last_epochs(iwslt14_work):
+    run = iwslt14_work / ARCHS[1] / "seed1"
+    paths = [run / f"{x}.pt" for x in ("averaged/checkpoint", "checkpoint3", "checkpoint4")]
+    checksum = (run / "test" / "checkpoint.sha256").read_text().strip()
+    assert checksum == files.sha256(paths[0])
+    mean, third, fourth = (
+        torch.load(path, weights_only=False)["model"]["encoder.layers.0.fc1.weight"]
+        for path in paths
+    )
+    torch.testing.assert_close(mean, (third + fourth) / 2)
 
 
 def test_lengths_are_counted_in_the_models_tokens(iwslt14_work):
