@@ -103,7 +103,8 @@ OPTIONS = {
     "cluster-scale": Option(
         ABOVE_0,
         "C",
-        "particles of a cluster are at most min(C / sqrt(beta), pi / (2 d)) apart, in radians",
+        "particles of a cluster are at most min(C / sqrt(beta), pi / (2 d)) apart, in radians; in "
+        "more than two dimensions each and its nearest",
     ),
     "drift": Option(
         ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"
@@ -117,7 +118,8 @@ OPTIONS = {
     "value-matrix": Option(
         str,
         "NAME",
-        "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B)",
+        "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B, over sqrt d if gaussian "
+        "and sqrt(d + 1) if goe)",
     ),
     "key-matrix": Option(
         str,

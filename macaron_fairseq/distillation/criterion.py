@@ -58,7 +58,7 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     distill_weight: float = field(
         default=0.5,
         metadata={
-            "help": "w in the loss (1 - w) label-smoothed CE + w KL(teacher || student); "
+            "help": "w in the loss (1 - w) label-smoothed CE + w T^2 KL(teacher || student); "
             "0: without a teacher (default: 0.5)"
         },
     )

@@ -30,6 +30,14 @@ def test_two_particles_meet_when_the_scalar_equation_says(name, beta, angle):
     assert (energies[-1], clusters[-1]) == (1, 1)
 
 
+def test_the_path_is_that_of_all_angles():
+    """Two merge, g apart, and then meet a third: of the way d, two go d/3 each and one 2 d/3."""
+    g, d, beta = 0.5, 2.0, 200
+    lengths = staircase.climb(np.array([0, g, g / 2 + d]), beta, "usa")[1]
+    expected = g / 2**0.5 + d * (2 / 9 + 4 / 9) ** 0.5
+    assert lengths[-1] == pytest.approx(expected, rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["usa", "sa"])
 def test_energy_is_a_monotone_staircase(name):
     with np.errstate(over="raise", invalid="raise"):

@@ -587,9 +587,9 @@ def test_the_gallery_counts_pairs_that_were_made_otherwise():
     for seed, other in ((1, {}), (2, {"revision": "2"}), (3, {"revision": "2", "cpu": "d"})):
         runs.append(record(scheme="p", seed=seed, environment={**machine, **other}))
     text = evidence_gallery.gallery([*runs, record(scheme="p", seed=4)], "lie-trotter")
-    said = "- Pairs with lie-trotter that have two versions of the code, and two kinds of machine: "
-    assert text.endswith(f"{said}p 2 and 1 of 3")
-    assert "Pairs with" not in evidence_gallery.gallery(runs[:4], "lie-trotter")
+    said = "- Of 3 pairs of p and lie-trotter, 2 have two versions of the code, and 1 two kinds of"
+    assert text.endswith(f"{said} machine.")
+    assert "pairs of" not in evidence_gallery.gallery(runs[:4], "lie-trotter")
 
 
 def test_the_gallery_counts_runs_of_code_that_nobody_can_get():

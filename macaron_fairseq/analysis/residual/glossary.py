@@ -52,7 +52,8 @@ MATRICES = Group(
         Measure(
             "condition",
             "Condition of the eigenvectors",
-            "log10 of the condition number of the matrix of unit eigenvectors: 0 if normal.",
+            "log10 of the condition number of the matrix of unit eigenvectors: 0 if normal. It "
+            "means little where eigenvalues repeat, as 1 does in sub-layers of low rank.",
         ),
         Measure(
             "effective_rank",
@@ -105,8 +106,9 @@ TOPOLOGY = Group(
         Measure(
             "modularity",
             "Modularity",
-            "How much more positive weight, and less negative, lies within communities than by "
-            "chance, as a share of all.",
+            "How much more positive weight lies within communities than the resolution times "
+            "what chance gives, as a share of all. Negative weight counts if less of it lies there "
+            "than by chance.",
         ),
         Measure(
             "most_amplified",

@@ -68,7 +68,9 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     )
     distill_temperature: float = field(
         default=TEMPERATURE,
-        metadata={"help": "temperature T of the softmax in the KL of sra and mined (default: 2)"},
+        metadata={
+            "help": "temperature T of the softmax in the losses of sra and mined (default: 2)"
+        },
     )
     geometry_weight: float = field(
         default=GEOMETRY_WEIGHT,

@@ -1,8 +1,9 @@
 """The losses of MTA (arXiv 2605.01374): a student's layers follow those of its teacher.
 
 At each pair of layers a student's states h^S meet a teacher's h^T, of the same tokens. Spans gather
-tokens. w are the weights of the teacher's tokens (`token_weights`), and w_i is their sum in span i.
-U_i is the span's mean state by each side's own weights, and W a map that is learnt:
+tokens. w are the weights of the teacher's tokens (`token_weights`), divided by their sum over all
+spans of the sentence (`member_weights`). w_i is their sum in span i. U_i is the span's mean state
+by each side's own weights, and W a map that is learnt:
 
     DSA = sum_ij w_i w_j (cos(U^S_i, U^S_j) - cos(U^T_i, U^T_j))^2 / sum_ij w_i w_j
     Hid = sum_t w_t (1 - cos(W h^S_t, h^T_t)) / sum_t w_t

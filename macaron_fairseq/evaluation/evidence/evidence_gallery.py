@@ -117,13 +117,11 @@ def unlike_pairs(runs: Sequence[Run], baseline: str) -> list[str]:
             for kind in (revision, processors)
         )
         if codes + machines:
-            said.append(f"{scheme} {codes} and {machines} of {len(theirs)}")
-    if not said:
-        return []
-    return [
-        f"- Pairs with {baseline} that have two versions of the code, and two kinds of machine: "
-        f"{'; '.join(said)}"
-    ]
+            said.append(
+                f"- Of {counted(len(theirs), 'pair')} of {scheme} and {baseline}, {codes} have two "
+                f"versions of the code, and {machines} two kinds of machine."
+            )
+    return said
 
 
 def revision(run: Run) -> str:

@@ -1,7 +1,7 @@
 """What fairseq-generate prints: the hypotheses, and how long they are.
 
-Of sentence N it prints the source after S-N, a target after T-N, and for each hypothesis of its
-n-best list the model's score and the tokens after H-N, and the score of each token after P-N.
+Of sentence N it prints the source after S-N and a target after T-N. Of each hypothesis in its
+n-best list it prints the model's score and the tokens after H-N, and each token's score after P-N.
 """
 
 import re

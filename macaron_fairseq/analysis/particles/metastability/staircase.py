@@ -84,8 +84,8 @@ def climb(
 ) -> tuple[Floats, Floats, Floats, NDArray[np.int64], Floats]:
     """Follow particles at ascending angles within a half circle until all are one.
 
-    The state moves along its path with unit speed, whatever the true speed, which is kept as a
-    logarithm. So no step is lost where nothing moves, and nothing overflows.
+    The clusters' angles move along their path with unit speed, whatever the true speed, which is
+    kept as a logarithm. So no step is lost where nothing moves, and nothing overflows.
 
     Args:
         angles: (n,).
@@ -94,8 +94,8 @@ def climb(
         merged: called with how many particles have just been merged.
 
     Returns:
-        ln t, the length of the path, the energy and the number of clusters after each step, and
-        ln t of each merger.
+        After each step ln t, the length of all angles' path, the energy and the number of clusters;
+        and ln t of each merger.
 
     Raises:
         UserError: if that takes more than `MOST_STEPS`.
@@ -118,10 +118,11 @@ def climb(
         gap = float(np.diff(theta).min())
         h = CHANGE * min(gap, 1 / (beta * np.sin(min(gap, np.pi / 2)) + np.sqrt(beta)))
         _, before = _direction(theta, masses, beta, name)
-        theta = theta + h * substeps.rk4(field, theta, h)
+        moved = h * substeps.rk4(field, theta, h)
+        theta = theta + moved
         _, after = _direction(theta, masses, beta, name)
         log_time = float(np.logaddexp(log_time, np.log(h) - (before + after) / 2))
-        length += h
+        length += float(np.sqrt(len(angles) * (masses @ moved**2)))  # each particle's angle counts
         theta, masses, count = _merge(theta, masses, MERGED / np.sqrt(beta))
         if count:
             mergers += [log_time] * count
