@@ -11,6 +11,12 @@
 # happens to be active is not used: name it with VENV.
 set -euo pipefail
 
+if (($#)); then
+    sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p;}' "${BASH_SOURCE[0]}" # it takes no words
+    [[ $1 == -h || $1 == --help ]]
+    exit
+fi
+
 unset CDPATH # with which cd may go elsewhere
 cd "$(dirname "${BASH_SOURCE[0]}")"
 VENV=${VENV:-.venv}

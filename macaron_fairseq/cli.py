@@ -96,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, mode in (("stdin", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as some daemons start programs
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
+    interruption = signals.Interruption() if argv is None else None  # a program's caller sees 130
     words = sys.argv[1:] if argv is None else argv
     args = None
     try:
@@ -110,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise
     except KeyboardInterrupt:
         print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
+        if interruption:
+            interruption.has_come = True
         sys.exit(128 + signal.SIGINT)  # as a shell says it
     except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
         close_stdout()

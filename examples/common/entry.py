@@ -33,9 +33,13 @@ def header(script: Path) -> str:
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
     """Look for the tools; then a mistake is one sentence that begins with `name`, and status 1."""
+    interruption = None
     try:
         with flushed():
             start.refuse_missing_package()
+            from macaron_fairseq.common.signals import Interruption
+
+            interruption = Interruption()
             for tool in TOOLS:
                 if not shutil.which(tool):
                     sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
@@ -56,6 +60,8 @@ def refusals(name: str) -> Iterator[None]:
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted: {AGAIN}", file=sys.stderr, flush=True)
+        if interruption:
+            interruption.has_come = True
         sys.exit(130)  # as a shell says it
 
 

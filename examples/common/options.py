@@ -167,7 +167,10 @@ def one_of(stages: Sequence[str]) -> Callable[[str], str]:
     def stage(text: str) -> str:
         if text not in stages:
             question = names.question(text, stages)
-            raise argparse.ArgumentTypeError(f"{text} is neither a stage nor an option{question}")
+            several = " (several values are one word, as in --seeds '1 2 3')"
+            raise argparse.ArgumentTypeError(
+                f"{text} is neither a stage nor an option{question or several}"
+            )
         return text
 
     return stage

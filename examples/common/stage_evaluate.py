@@ -17,6 +17,7 @@ from common.steps import Words, call, code, hold, logged, made, say, step
 from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation.scores.scoring import OF_TOKENS
 from macaron_fairseq.evaluation.training import manifest, runs
 
 
@@ -154,9 +155,11 @@ def decoded(
         logged(out / "generate.log", words, stdout=file)
     reference = f"{test}.{recipe.target}"
     words = ["macaron-fairseq", "score", out / "generated.txt", "--target-lang", recipe.target]
-    words += ["--test", test, *recipe.score_flags, "--reference"]
-    words += [recipe.data / "reference" / reference, "--tokenized-reference"]
-    words += [recipe.data / "tokenized" / reference, "--hypotheses", out / "hypotheses.txt"]
+    words += ["--test", test, *recipe.score_flags]
+    words += ["--reference", recipe.data / "reference" / reference]
+    if {*recipe.score_flags} & {*OF_TOKENS}:
+        words += ["--tokenized-reference", recipe.data / "tokenized" / reference]
+    words += ["--hypotheses", out / "hypotheses.txt"]
     with (out / "scores.txt").open("wb") as file:
         call([*words, "--json", out / "scores.json"], stdout=file)
 

@@ -1,4 +1,4 @@
-"""What a command of this wing leaves in its folder: numbers as JSON, pictures, pages, tables."""
+"""What a command of this room leaves in its folder: numbers as JSON, pictures, pages, tables."""
 
 import json
 import os
@@ -54,8 +54,10 @@ def write(
         for name, content in contents.items()
     }
     files.write_all(written)
-    for name in {*optional} - {*contents}:
-        (folder / name).unlink(missing_ok=True)
+    for path in sorted(folder / name for name in {*optional} - {*contents}):
+        if path.exists():
+            path.unlink()
+            print(f"removed {path}, which was of an earlier run", file=sys.stderr)
     return list(written)
 
 

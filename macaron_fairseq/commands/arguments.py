@@ -56,6 +56,13 @@ def new_file(text: str) -> Path:
     return Path(text)
 
 
+def folder(text: str) -> Path:
+    """The name of a folder to write to."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("- is standard output: name a folder")
+    return Path(text)
+
+
 def new_folder(text: str) -> Path:
     """The name of a folder to write to; a file is refused now, not after the work."""
     if Path(text).exists() and not Path(text).is_dir():

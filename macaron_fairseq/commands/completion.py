@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> None:
     logging.getLogger("shtab").setLevel(logging.WARNING)  # fairseq has all others print all
     parser = cli.make_parser(cli.COMMANDS)
     for action in actions(parser):
-        names_one = any(what in str(action.metavar) for what in ("FILE", "FOLDER", "DATA", "INPUT"))
+        names_one = any(
+            what in str(action.metavar) for what in ("FILE", "FOLDER", "DATA", "INPUT", "OUTPUT")
+        )
         if action.type is Path or names_one:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     files.show(shtab.complete(parser, shell=args.shell))

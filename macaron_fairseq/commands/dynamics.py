@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from macaron_fairseq.commands.arguments import (
     above_zero,
+    folder,
     not_negative_integer,
     number,
     positive,
     seed,
     whole,
 )
-from macaron_fairseq.common import names
+from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ A model refuses sentences that are longer than its positions: --longest leaves t
 The decoder reads the target side of the set, or TARGET, as in training. Without either it reads
 what the model itself translates the sentence to (beam 5).
 
-OUTPUT then holds
+FOLDER then holds
   dynamics.html  all pictures and figures, one file that needs nothing else: point at what you want
                  to know the value of, hide models, see the difference from the first, look at
                  single sentences with their attention maps
@@ -158,10 +159,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=Path,
+        type=folder,
         default=Path("dynamics"),
-        metavar="OUTPUT",
-        help="the folder to write to (default: dynamics)",
+        metavar="FOLDER",
+        help="where to write the files, in place of those of before (default: dynamics)",
     )
     parser.set_defaults(run=run)
 
@@ -318,26 +319,17 @@ def refuse_unused(args: argparse.Namespace) -> None:
 def refuse_text(paths: Sequence[Path]) -> None:
     """Raise a `UserError` if a path is INPUT, which the argument before it has taken."""
     for path in paths:
-        is_empty_text = path.suffix != ".pt" and path.is_file() and not path.stat().st_size
-        if str(path) == "-" or is_empty_text or not is_stored(path):
+        # Loading says what is wrong with one that is not there, or empty.
+        is_text = path.is_file() and (path.stat().st_size or path.suffix != ".pt")
+        if str(path) == "-" or (is_text and not files.is_stored(path)):
             raise UserError(
                 f"{path} is not a checkpoint, but --path takes all after it: name INPUT before "
                 "--path, or after another option"
             )
 
 
-def is_stored(path: Path) -> bool:
-    """Whether a file is empty or begins as PyTorch's do: a zip archive or, of old, a pickle."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError:
-        return True  # loading it says why not
-    return not start or start.startswith((b"PK", b"\x80"))
-
-
 def run(args: argparse.Namespace) -> None:
-    """Measure the models and write OUTPUT."""
+    """Measure the models and write FOLDER."""
     if args.target and not args.input:
         raise UserError("--target is the translation of INPUT: name that file too, or drop it")
     refuse_unused(args)

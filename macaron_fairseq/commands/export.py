@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from macaron_fairseq.commands.arguments import folder
 from macaron_fairseq.common.files import show
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS
 
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write int8 weights of 7 bits, whose sums do not overflow on CPUs without VNNI",
     )
-    add("-o", "--output", required=True, type=Path, metavar="FOLDER", help="the folder to write")
+    add("-o", "--output", required=True, type=folder, metavar="FOLDER", help="the folder to write")
     add("--force", action="store_true", help="replace FOLDER if it is an export")
     parser.set_defaults(run=run)
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, positive, seed
+from macaron_fairseq.commands.arguments import above_zero, folder, positive, seed
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -14,7 +14,7 @@ model at the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_
 """
 
 EXAMPLES = """\
-OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture.
+FOLDER then holds order.txt (which is also printed), order.json and order.png, a log-log picture.
 Of a trained model order.json also has each layer alone. A trained model is measured with all
 schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many FFNs
 in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
@@ -82,16 +82,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=Path,
+        type=folder,
         default=Path("order"),
-        metavar="OUTPUT",
-        help="the folder to write to (default: order)",
+        metavar="FOLDER",
+        help="where to write the files, in place of those of before (default: order)",
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, write OUTPUT and print the table."""
+    """Measure, write FOLDER and print the table."""
     refuse_meaningless(args)
     try:
         from macaron_fairseq.analysis import output

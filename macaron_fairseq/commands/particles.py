@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from macaron_fairseq.analysis.particles.choices import CHOICES, NEURONS, STRENGTH
-from macaron_fairseq.commands.arguments import number, positive, whole
+from macaron_fairseq.commands.arguments import folder, number, positive, whole
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
@@ -20,7 +20,7 @@ and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (a
 Each choice explains its options, as in: macaron-fairseq particles phase --help
 
 "phase" and "phase-random" take long. Ended early, they go on when the same command is given again:
-what is done is in OUTPUT/phase.parts, or phase-random.parts, until the files are written.
+what is done is in FOLDER/phase.parts, or phase-random.parts, until the files are written.
 
 examples:
   macaron-fairseq particles trajectories --system usa --beta 2 --perceptron relu --neurons 4
@@ -226,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument(
             "-o",
             "--output",
-            type=Path,
+            type=folder,
             default=Path("particles"),
             metavar="FOLDER",
             help="where to write the files (default: %(default)s)",

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.commands.arguments import folder
 from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation.report import report
 
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=folder,
         default=Path("report"),
         metavar="FOLDER",
         help="where to write the files (default: report)",

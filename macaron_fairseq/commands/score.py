@@ -115,11 +115,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Score what the command line names, write what it asks for, and print a table."""
+    wanted = args.metric or scoring.DEFAULT
+    if args.tokenized_reference and not {*wanted} & {*scoring.OF_TOKENS}:
+        metrics = ", ".join(scoring.OF_TOKENS)
+        print(f"--tokenized-reference is not used: it is for --metric {metrics}", file=sys.stderr)
+    if args.test and not args.json:
+        print("--test is not used: it names the test set in the file of --json", file=sys.stderr)
     scored = scoring.score(
         args.generated,
         args.reference,
         args.target_lang,
-        args.metric or scoring.DEFAULT,
+        wanted,
         tokenized_reference=args.tokenized_reference,
         lowercase=args.lowercase,
         plain=args.plain,

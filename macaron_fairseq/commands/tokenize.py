@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--language",
-        metavar="CODE",
+        metavar="LANG",
         help="the language of a text that goes from standard input to standard output",
     )
     which.add_argument(
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=3,
         action="append",
         dest="files",
-        metavar=("CODE", "INPUT", "OUTPUT"),
+        metavar=("LANG", "INPUT", "OUTPUT"),
         help="a language, a file to read and one to write; may be given several times; - is "
         "standard input or output",
     )

@@ -53,6 +53,11 @@ with the flags that the jobs had:
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --join
 """
 
+# Where there are no shards.
+WHEN_INTERRUPTED_HERE = (
+    ": what is translated is in {}, and the same command begins anew; with --shard 1/1, and --join "
+    "at the end, it would go on"
+)
 # What else parts depend on: other batches can round otherwise.
 OF_PARTS = ("engine", "precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
 
@@ -111,6 +116,7 @@ def run(args: argparse.Namespace) -> None:
         lambda: data_folder.read(args.data),
         lambda: translator.refuse_missing(args.path, model),
         lambda: translator.refuse_unreadable(args.input, args.output),
+        lambda: refuse_checkpoint(args),
         lambda: refuse_other_precision(args),
         lambda: refuse_folder(args),
     )
@@ -118,8 +124,10 @@ def run(args: argparse.Namespace) -> None:
         args.when_interrupted = WHEN_INTERRUPTED
         run_parts(args, data)
         return
-    if terminal.is_typed(args.input):
+    if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
+    if args.input.is_file() and not files.is_stdout(args.output):
+        args.when_interrupted = WHEN_INTERRUPTED_HERE.format(files.partial_of(args.output))
     engine = ENGINES[args.engine](args, data)
     translator.translate_file(args.input, args.output, engine, data, batching_of(args))
 
@@ -151,6 +159,15 @@ def refuse_other_precision(args: argparse.Namespace) -> None:
     if args.engine == "ctranslate2" and args.precision:
         raise UserError(
             f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
+        )
+
+
+def refuse_checkpoint(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if INPUT is a checkpoint, as after --path with a space between two."""
+    if str(args.input) != "-" and files.is_stored(args.input):
+        raise UserError(
+            f"{args.input} is a checkpoint and no text: several that translate together are "
+            f"--path {args.path}:{args.input}"
         )
 
 

@@ -162,6 +162,15 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
+def is_stored(path: Path) -> bool:
+    """Whether a file begins as PyTorch's do: as a zip archive or, of old, as a pickle."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith((b"PK", b"\x80"))
+    except OSError:  # who reads it says why not
+        return False
+
+
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
     inputs = [*inputs]

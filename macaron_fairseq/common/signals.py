@@ -1,5 +1,6 @@
 """Signals that end a process: as exceptions, so that what is half written goes."""
 
+import atexit
 import os
 import signal
 import threading
@@ -33,6 +34,24 @@ def as_exits() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+class Interruption:
+    """Lets Ctrl-C end this process by SIGINT itself, once all else is done.
+
+    A shell's loop or script then ends, too. It goes on after a mere status of 130.
+    """
+
+    def __init__(self) -> None:
+        """Be the last thing that Python does at its end: what is registered first comes last."""
+        self.has_come = False
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """End as it was ended."""
+        if self.has_come:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def end_at_once() -> None:

@@ -1,6 +1,7 @@
 """Whole files of raw text to files of tokens, on all cores (`macaron-fairseq tokenize`)."""
 
 import functools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -41,7 +42,11 @@ def tokenize(
         raise UserError(f"workers is {workers}: give 1 or more")
     workers = workers or environment.available_cores()
     for language, source, output in texts:
-        with bar(f"tokenising {source}", "B", size(source), unit_scale=True) as shown:
+        # A bar would stand between the lines of a text that goes to a terminal.
+        on_terminal = str(output) == "-" and files.is_terminal(sys.stdout)
+        with bar(
+            f"tokenising {source}", "B", size(source), unit_scale=True, disable=on_terminal
+        ) as shown:
             blocks = counted(files.read_blocks(source, LINES), shown)
             files.write_blocks(output, process(blocks, pipelines[language], workers))
 
@@ -55,6 +60,9 @@ def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
     for source, output in texts:
         if str(source) != "-" and not source.exists():
             raise UserError(f"{source}: no such file")
+        for path in (source, output):
+            if path.is_dir():
+                raise UserError(f"{path} is a folder: name a file")
         if outputs.count(output.resolve()) > 1:
             raise UserError(f"{output} is named as the output of several files")
         if (partial := files.partial_of(output.resolve())) in outputs:

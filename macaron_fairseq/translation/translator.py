@@ -160,9 +160,7 @@ def translate_file(
         batching = replace(batching, lines=1)
     else:
         lines = files.read_lines(source)
-    # Where the text is on a terminal, a bar would stand between its lines.
-    on_terminal = is_typed or (str(output) == "-" and files.is_terminal(sys.stdout))
-    with bar("translating", " lines", disable=on_terminal) as shown:
+    with bar("translating", " lines", disable=is_typed) as shown:
         blocks = translate(
             lines,
             engine,
@@ -173,6 +171,7 @@ def translate_file(
         )
         with files.written(output, keep_partial=True) as file:
             for block in blocks:
+                shown.clear()  # it may stand on the terminal to which the lines go
                 file.writelines(line.encode() + b"\n" for line in block)
                 file.flush()
 

@@ -22,6 +22,14 @@ FEW = ["--particles", "3", "--frames", "2", "--time", "1"]
 TOY = ["--scheme", "parallel", "--substep", "euler"]
 
 
+def test_what_an_earlier_run_left_is_removed_and_named(tmp_path, capsys):
+    output.write(tmp_path, {"a.json": "{}", "a.html": "x"}, ["a.html"])
+    assert capsys.readouterr().err == "" and (tmp_path / "a.html").is_file()
+    output.write(tmp_path, {"a.json": "{}"}, ["a.html"])
+    assert capsys.readouterr().err == f"removed {tmp_path}/a.html, which was of an earlier run\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
 @pytest.mark.parametrize(
     "words",
     [

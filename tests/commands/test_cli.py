@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -129,6 +130,38 @@ def test_an_interrupt_ends_as_a_shell_says_it(during, monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+WAITING = """
+import sys, time
+from macaron_fairseq import cli
+from macaron_fairseq.commands import user_dir
+
+def run(_):
+    print("ready", flush=True)
+    time.sleep(60)
+
+user_dir.run = run
+sys.argv = ["macaron-fairseq", "user-dir"]
+cli.main()
+"""
+
+
+def test_an_interrupt_ends_a_shells_loop_too():
+    """A shell goes on after a command that ends by itself, whatever its status."""
+    loop = 'for i in 1 2; do "$@"; echo next; done'
+    process = subprocess.Popen(
+        ["bash", "-c", loop, "-", sys.executable, "-c", WAITING],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=50)
+    assert (out, err) == ("", "interrupted\n") and process.returncode == -signal.SIGINT
+
+
 def test_a_library_that_does_not_load_is_no_output_that_failed(monkeypatch):
     def broken(name):
         raise OSError("libcudart.so.12: cannot open shared object file")
@@ -231,6 +264,8 @@ def test_an_empty_argument_is_no_folder(words, named, capsys):
         ("score a.txt b.en --json {}", "--json: {} is a folder: name a file"),
         ("score a.txt b.en --hypotheses {}", "--hypotheses: {} is a folder: name a file"),
         ("demo --page {}/file", "--page: {}/file is a file: name a folder"),
+        ("order -o -", "-o/--output: - is standard output: name a folder"),
+        ("export --path a.pt --data x -o -", "-o/--output: - is standard output: name a folder"),
     ],
 )
 def test_where_nothing_can_be_written_is_learnt_at_once(words, said, tmp_path, capsys):

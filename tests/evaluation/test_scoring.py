@@ -243,8 +243,7 @@ def test_no_warning_of_tokens_where_tokens_are_meant(caplog):
 
 
 def test_order_restored_and_text_detokenised(scored):
-    # Recipes name the tokenised reference whatever the metrics are.
-    record, text, printed = scored(GENERATED, REFERENCE, "--tokenized-reference", "not read")
+    record, text, printed = scored(GENERATED, REFERENCE)
     assert text == (
         'Ein kleiner Hund rennt.\nSie sagt: "E-Mail!"\nDrei rote Bälle liegen im Gras.\n'
     )
@@ -544,6 +543,19 @@ def test_hypotheses_alone_on_stdout(tmp_path, capsys):
         'Ein kleiner Hund rennt.\nSie sagt: "E-Mail!"\nDrei rote Bälle liegen im Gras.\n'
     )
     assert printed.err.startswith("BLEU ")
+
+
+def test_what_is_not_used_is_told(tmp_path, capsys):
+    generated, reference = tmp_path / "generated.txt", tmp_path / "test.de"
+    generated.write_text(GENERATED, "utf-8")
+    reference.write_text("".join(line + "\n" for line in REFERENCE), "utf-8")
+    words = [generated, "--reference", reference, "--target-lang", "de"]
+    score.run(parse(*words))
+    assert capsys.readouterr().err == ""
+    score.run(parse(*words, "--tokenized-reference", tmp_path / "none", "--test", "a"))
+    tokenized, test = capsys.readouterr().err.splitlines()
+    assert tokenized.startswith("--tokenized-reference is not used: it is for --metric token")
+    assert test == "--test is not used: it names the test set in the file of --json"
 
 
 @pytest.mark.parametrize("language", ["zh", "zho", "zh-TW", "ZH_cn"])

@@ -228,6 +228,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["evaluate"], "run the stage prepare first"),
         (["report"], "run the stage prepare first"),
         (["trian"], "trian is neither a stage nor an option. Did you mean train? See --help"),
+        (["--seeds", "1", "2"], "2 is neither a stage nor an option (several values are one word,"),
         (["--max-updates", "3"], "no option --max-updates. Did you mean --max-update or"),
         (["--max-updat=3"], "no option --max-updat. Did you mean --max-update"),
         (

@@ -436,6 +436,9 @@ def test_the_command_refuses_before_it_works(tmp_path, capsys):
     fine = ["--file", "en", tmp_path / "a", out]
     with pytest.raises(UserError, match="nowhere: no such file"):
         command("--steps", "lowercase", *fine, "--file", "en", tmp_path / "nowhere", tmp_path / "b")
+    for folder in (["en", tmp_path, tmp_path / "b"], ["en", tmp_path / "a", tmp_path]):
+        with pytest.raises(UserError, match=f"^{tmp_path} is a folder: name a file$"):
+            command("--steps", "lowercase", *fine, "--file", *folder)
     with pytest.raises(UserError, match="out is named as the output of several files"):
         command("--steps", "lowercase", *fine, *fine)
     partial = ["--file", "de", tmp_path / "a", tmp_path / "out.part"]

@@ -362,7 +362,7 @@ def test_a_pipe_is_served_until_ctrl_c(process):
     assert process.stdout.readline() == b"\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, b"")
+    assert (process.returncode, out) == (-signal.SIGINT, b"")  # to a shell it is 130
     assert b"Traceback" not in err
 
 
@@ -575,6 +575,13 @@ def test_the_folder_that_fairseq_takes_is_told_from_ours(data):
     message = f"{folder}/preprocessing.json is missing: give {data}, the folder above"
     with pytest.raises(UserError, match=message):
         command(folder)
+
+
+def test_a_checkpoint_in_place_of_the_text_is_refused(data):
+    """As after `--path one.pt two.pt`, which are `--path one.pt:two.pt`."""
+    words = ["translate", "--path", str(CHECKPOINT), str(CHECKPOINT), "--data", str(data)]
+    with pytest.raises(UserError, match=f"--path {CHECKPOINT}:{CHECKPOINT}$"):
+        cli.main(words)
 
 
 def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
