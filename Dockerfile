@@ -31,6 +31,7 @@ ENV VENV=/opt/venv PATH=/opt/venv/bin:$PATH PYTHONUTF8=1
 # The environment first, from what it depends on: a change in the code does not make it anew.
 COPY LICENSE README.md pyproject.toml setup.py setup-env.sh ./
 COPY macaron_fairseq/__init__.py macaron_fairseq/version.py macaron_fairseq/
+COPY macaron_fairseq/demo/LICENSE.unicode macaron_fairseq/demo/
 ARG TORCH=""
 ARG PIP_EXTRA_INDEX_URL=""
 RUN PIP_NO_CACHE_DIR=1 ./setup-env.sh

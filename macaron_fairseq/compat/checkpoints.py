@@ -68,7 +68,7 @@ EVALUATED = {
     *(f"{x}xformers_att_config" for x in ("", "encoder_", "decoder_")),
     *("adaptive_softmax_cutoff", "adaptive_input_cutoff", "character_filters"),
     *("conv_feature_layers", "conv_aggregator_layers", "override_encoder_layers"),
-    *("left_pad_source", "left_pad_target"),
+    *("left_pad_source", "left_pad_target", "wer_args"),
     *(
         f"pipeline_{side}{x}"
         for side in ("", "encoder_", "decoder_")
@@ -144,8 +144,11 @@ def load(path: Path) -> dict[str, Any]:
     for name, kind in (("args", Namespace | Mapping | None), ("cfg", Mapping | None)):
         if not isinstance(state.get(name), kind):
             raise UserError(f"{path} is not a fairseq checkpoint: its '{name}' is not a table")
-    for part in (state.get("args"), state.get("cfg")):
-        refuse_program(path, part)
+    try:
+        for part in (state.get("args"), state.get("cfg")):
+            refuse_program(path, part)
+    except RecursionError as error:
+        raise UserError(f"{path} is not a fairseq checkpoint: its arguments have no end") from error
     refuse_without_arguments(path, state)
     return state
 
@@ -163,6 +166,8 @@ def refuse_program(path: Path, options: Any) -> None:
 
 def is_literal(text: str) -> bool:
     """Whether evaluating a text can run nothing: it is made of `LITERALS`, or is no Python."""
+    if "${" in text:  # omegaconf would put another argument in its place
+        return False
     try:
         return all(isinstance(x, LITERALS) for x in ast.walk(ast.parse(text.strip(), mode="eval")))
     except SyntaxError:

@@ -190,8 +190,8 @@ def chunks(tokens: int, weight: Tensor, together: int = 1) -> list[slice]:
     """
     elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
     size = max(1, elements // len(weight))
-    if weight.dtype == torch.float16:  # so many gradients, times SCALE, can be summed
-        size = min(size, 2048)
+    if weight.dtype == torch.float16:  # so many gradients, times SCALE and features, can be summed
+        size = min(size, 2040)
     size = max(together, size - size % together)
     return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
 

@@ -14,8 +14,8 @@ TYPES_AT_ONCE = 2**11
 SCALE = 4
 
 # With larger features a sum over the tokens of a chunk could leave fp16, whose numbers end at
-# 65,504: a chunk has at most 2,048, whose gradients by a logit are multiplied by SCALE.
-LARGEST_FEATURE = 7.5
+# 65,504: a chunk has at most 2,040, whose gradients by a logit are multiplied by SCALE.
+LARGEST_FEATURE = 8
 
 
 class LinearGradients:
@@ -47,9 +47,6 @@ class LinearGradients:
         """
         self.features, self.weight = features, weight
         self.scale: float | Tensor = scale
-        if features.dtype == torch.float16 and features.numel():
-            largest = features.abs().amax().float()
-            self.scale = scale / (largest / LARGEST_FEATURE).clamp(min=1)
         shapes = features.shape, weight.shape, weight.shape[:1]
         self.of_features, self.of_weight, self.of_bias = (
             features.new_zeros(shape, dtype=dtype) if is_needed else None
@@ -57,6 +54,11 @@ class LinearGradients:
         )
         self.is_lower = any(needed) and features.dtype != dtype
         self.lower = weight.new_empty(longest if self.is_lower else 0, len(weight))
+        if self.is_lower and features.dtype == torch.float16 and features.numel():
+            largest = torch.linalg.vector_norm(features, torch.inf, dtype=dtype)
+            self.scale = largest.clamp_(min=LARGEST_FEATURE).reciprocal_() * (
+                scale * LARGEST_FEATURE
+            )
         is_summed = self.is_lower and self.of_weight is not None
         self.product = torch.empty_like(weight if is_summed else weight[:0])
 

@@ -139,7 +139,8 @@ def refuse_no_scheme(args: Namespace) -> None:
 def refuse_longer_samples(args: Any, task: FairseqTask, positions: int, flag: str) -> None:
     """Raise a `UserError` if a language model's samples have more tokens than it has positions.
 
-    A sample of --sample-break-mode eos is a line instead, and fairseq leaves out those too long.
+    A sample of --sample-break-mode eos is a line instead. fairseq leaves out lines that are too
+    long in training. In validation it asks for --skip-invalid-size-inputs-valid-test.
 
     Args:
         args: of the model, which tell how long samples are if the task has such.

@@ -61,7 +61,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         args = as_namespace(args)
         cls.complete(args, task)
         refuse_scales(args)
-        refuse_unlike_embeddings(args, task)
+        refuse_unlike_embeddings(args)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
         decoder = cls.decoder_class(
@@ -105,7 +105,7 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args, task)
-        refuse_unlike_embeddings(args, task)
+        refuse_unlike_embeddings(args)
         arguments.refuse_senseless_numbers(args, ["decoder"])
         arguments.refuse_uneven_heads(args, ["decoder"])
         model = TransformerLanguageModel.build_model(args, task)
@@ -129,17 +129,10 @@ def refuse_scales(args: Namespace) -> None:
             )
 
 
-def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
+def refuse_unlike_embeddings(args: Namespace) -> None:
     """Raise a `UserError` where embeddings of input and output do not go together."""
     if not args.adaptive_input:
         arguments.refuse_other_output(args, args.decoder_input_dim)
-    read, predicted = len(task.source_dictionary), len(task.target_dictionary)
-    is_shared = args.share_decoder_input_output_embed and not args.adaptive_softmax_cutoff
-    if is_shared and read != predicted:
-        raise UserError(
-            f"with --output-dictionary-size the model reads {read} types and predicts {predicted}, "
-            "so that both cannot share weights: leave out --share-decoder-input-output-embed"
-        )
     if args.adaptive_input and not args.adaptive_input_cutoff:
         raise UserError("--adaptive-input needs --adaptive-input-cutoff, such as 2000,8000")
     if args.tie_adaptive_weights:

@@ -6,7 +6,8 @@ for pre-training and `sentence_prediction` for fine-tuning.
 
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from typing import ClassVar
+from contextlib import nullcontext
+from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
@@ -14,6 +15,7 @@ from fairseq.models.roberta.model import base_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
@@ -129,7 +131,7 @@ def refuse_pruning(args: Namespace) -> None:
             )
 
 
-def complete_positions(args: Namespace, task: FairseqTask) -> None:
+def complete_positions(args: Any, task: FairseqTask) -> None:
     """Set how many positions there are, where it is not given: as many as the task's texts have.
 
     Raises:
@@ -142,7 +144,8 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
         )
     if getattr(args, "max_positions", None) is None:
         tokens = getattr(args, "tokens_per_sample", None)
-        args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
+        with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
+            args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
     refuse_longer_samples(args, task, args.max_positions, "--max-positions")
 
 

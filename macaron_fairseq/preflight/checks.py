@@ -73,6 +73,8 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
         samples.refuse_too_few(folder, args)
     if given and given.store_ema:
         refuse_lost_norms(given)
+    if given:
+        warn_of_shared_types(given)
 
 
 def check_built(line: CommandLine, given: Namespace) -> None:
@@ -129,6 +131,20 @@ def refuse_lost_norms(given: Namespace) -> None:
         raise UserError(
             "--store-ema loses the norms after the last layers of a pre-norm model in fairseq: "
             "leave it out, and average checkpoints by macaron-fairseq average"
+        )
+
+
+def warn_of_shared_types(given: Namespace) -> None:
+    """Say that a language model predicts more types than it was asked to.
+
+    fairseq projects by all embeddings then, and its search ends in a traceback.
+    """
+    size = getattr(given, "output_dictionary_size", -1)
+    if size >= 0 and getattr(given, "share_decoder_input_output_embed", False):
+        logger.warning(
+            "with --share-decoder-input-output-embed the model predicts all types that it reads, "
+            "and not the %d of --output-dictionary-size",
+            size,
         )
 
 

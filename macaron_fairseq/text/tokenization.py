@@ -111,6 +111,7 @@ def bpe(codes: Path) -> Step:
         if isinstance(error, SystemExit) and error.code in signals.STATUSES:
             raise
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
+    refuse_fastbpe(merges, codes)
 
     @functools.lru_cache(CACHE)
     def parts(word: str) -> str:
@@ -124,6 +125,20 @@ def bpe(codes: Path) -> Step:
         return done if inner == line else line.replace(inner, done, 1) if inner else line
 
     return segment
+
+
+def refuse_fastbpe(merges: BPE, codes: Path) -> None:
+    """Raise a `UserError` at merges of fastBPE, of which subword-nmt would not apply the last ones.
+
+    Both join the end of a word, </w>, to its last letter. But subword-nmt does so only where the
+    file says it is of version 0.2. In version 0.1 some merges join the end alone.
+    """
+    symbols = {symbol for pair in merges.bpe_codes for symbol in pair}
+    joins_end = any(symbol.endswith("</w>") for symbol in symbols)
+    if merges.version == (0, 1) and joins_end and "</w>" not in symbols:
+        raise UserError(
+            f"the BPE codes {codes} look like fastBPE's: put a line '#version: 0.2' before them"
+        )
 
 
 class Pipeline:

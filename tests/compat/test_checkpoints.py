@@ -356,6 +356,17 @@ def test_fairseq_runs_an_argument_of_a_checkpoint(tmp_path):
     assert (tmp_path / "ran").is_dir()
 
 
+def test_arguments_that_hold_themselves_or_another_are_refused(tmp_path):
+    path = with_argument(tmp_path / "a.pt", "adaptive_softmax_cutoff", "${task.data}")
+    with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
+        checkpoints.load(path)
+    endless = {}
+    endless["cfg"] = endless
+    torch.save({"model": {}, "cfg": endless}, path)
+    with pytest.raises(UserError, match="its arguments have no end"):
+        checkpoints.load(path)
+
+
 @pytest.mark.parametrize("before", ["", " ", "[1][0] or ", "*", "[x for x in ()] or "])
 def test_a_program_among_the_arguments_is_refused(before, tmp_path):
     text = before + PROGRAM.format(str(tmp_path / "ran"))
@@ -387,7 +398,8 @@ def test_all_arguments_that_fairseq_evaluates_are_looked_at():
     folder = Path(fairseq.__file__).parent
     call = r"\beval(?:_str_list|_str_dict|_bool)?\(\s*(?:self\.)?(?:args|cfg)\.(\w+)"
     found = set()
-    for path in (*folder.glob("models/**/*.py"), *folder.glob("tasks/*.py")):
+    files_of = ("models/**/*.py", "tasks/*.py", "criterions/*.py")
+    for path in (path for pattern in files_of for path in folder.glob(pattern)):
         found |= {*re.findall(call, path.read_text("utf-8"))}
     assert len(found) > 15 and found <= checkpoints.EVALUATED
 

@@ -81,6 +81,15 @@ def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
     assert 10 < lines < 99
 
 
+def test_a_lock_is_no_link(tmp_path):
+    """By which another user could have a recipe empty a file."""
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "lock").symlink_to(tmp_path / "file")
+    with pytest.raises(SystemExit, match="lock cannot be used as a lock: "):
+        steps.open_lock(tmp_path / "lock")
+    assert (tmp_path / "file").read_text() == "text"
+
+
 def test_what_is_done_is_not_done_again(tmp_path):
     made = []
     for text in ("one", "one", "other", "one"):

@@ -23,6 +23,7 @@ from helpers.small import (
     task,
     texts,
 )
+from omegaconf import OmegaConf
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq import UserError, plugin
@@ -225,6 +226,15 @@ def test_a_checkpoint_of_other_shapes_is_refused():
     # Under another name it is another head, and the old one is left out.
     model = classifier(classes=2, classification_head_name="another")
     model.load_state_dict({**saved})
+
+
+@pytest.mark.parametrize("arch", ["macaron_roberta_tiny", "roberta_tiny_pre_norm"])
+def test_hydras_arguments_build_it(arch):
+    """They take no new names by themselves."""
+    width = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 4}
+    cfg = OmegaConf.create({"_name": arch, **width})
+    OmegaConf.set_struct(cfg, True)
+    assert build_model(cfg, masked_task(32)).max_positions() == 32
 
 
 # --- refusals ------------------------------------------------------------------------------------

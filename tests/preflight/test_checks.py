@@ -166,6 +166,14 @@ def test_an_average_of_a_pre_norm_model(arch):
     apply(checks.check, words)
 
 
+def test_a_smaller_output_dictionary_with_shared_weights(caplog):
+    words = ["fairseq-train", "data", "--cpu", "--task", "language_modeling", "--max-tokens", "64"]
+    words += ["--arch", "macaron_transformer_lm_tiny", "--output-dictionary-size", "40"]
+    for flags, is_said in ([], False), (["--share-decoder-input-output-embed"], True):
+        apply(checks.check, [*words, *flags])
+        assert ("not the 40 of --output-dictionary-size" in caplog.text) == is_said
+
+
 @pytest.mark.skipif(hasattr(np, "compat"), reason="this numpy is below 2")
 def test_fairseq_makes_no_buckets():
     lines = [torch.full((n,), 5) for n in (3, 4, 5)]

@@ -246,6 +246,18 @@ def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
             Pipeline(["bpe"], "de", tmp_path / "codes")
 
 
+def test_merges_of_fastbpe_need_a_version(tmp_path):
+    """They join the end of a word to its last letter, as those of version 0.2 do."""
+    path = tmp_path / "codes"
+    path.write_text("t h\nth e</w>\n")
+    with pytest.raises(UserError, match=r"look like fastBPE's: put a line '#version: 0.2'"):
+        Pipeline(["bpe"], "en", path)
+    path.write_text("#version: 0.2\nt h\nth e</w>\n")
+    assert Pipeline(["bpe"], "en", path)("the then") == "the th@@ e@@ n"
+    path.write_text("t h\nth e\nthe </w>\n")  # of version 0.1, which needs no line
+    assert Pipeline(["bpe"], "en", path)("the then") == "the the@@ n"
+
+
 def test_a_signal_while_codes_are_read_accuses_no_file(tmp_path, monkeypatch):
     def ended(file):
         raise SystemExit(143)

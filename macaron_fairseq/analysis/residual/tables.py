@@ -23,7 +23,7 @@ LAYER_COLUMNS = {
 PRODUCT_COLUMNS = {"rank of the product": "effective_rank", "largest exponent": "lyapunov_largest"}
 # The columns of an intervention, then those with a value before it and one after it.
 EFFECT_COLUMNS = {
-    "norm, of what is added": "size",
+    "norm, as a share of what is added": "size",
     "bits added": "bits_added",
     "by the control": "control_bits_added",
 }
