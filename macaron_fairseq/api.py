@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError, explain_missing, explain_path
+from macaron_fairseq.common.progress import bar
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.description import Description
@@ -86,17 +87,18 @@ class Translator:
         from macaron_fairseq.translation import translator
 
         lines = [text] if isinstance(text, str | bytes | Path) else [*text]
-        if not all(isinstance(x, str) for x in lines):
-            raise UserError(f"translate takes sentences, as str: not {str(text)[:60]}")
+        refuse_no_str(lines, "the sentences")
         self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
-        blocks = translator.translate(
-            map(whole_characters, lines),
-            self.engine,
-            self._encode,
-            self.data.decode,
-            translator.Batching(max_tokens=max_tokens, batch_size=batch_size),
-        )
-        found = [line for block in blocks for line in block]
+        with bar("translating", " lines", total=len(lines)) as shown:
+            blocks = translator.translate(
+                map(whole_characters, lines),
+                self.engine,
+                self._encode,
+                self.data.decode,
+                translator.Batching(max_tokens=max_tokens, batch_size=batch_size),
+                progress=shown.update,
+            )
+            found = [line for block in blocks for line in block]
         return found[0] if isinstance(text, str) else found
 
 
@@ -233,7 +235,16 @@ def read_lines(text: Lines, what: str) -> tuple[list[str], str]:
     refuse_str(text, what)
     if isinstance(text, Path):
         return list(files.read_lines(text)), str(text)
-    return list(text), what
+    lines = list(text)
+    refuse_no_str(lines, what)
+    return lines, what
+
+
+def refuse_no_str(lines: Sequence[Any], what: str) -> None:
+    """Raise a `UserError` at the first that is no `str`, as an empty cell of a table is none."""
+    for number, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise UserError(f"{what} are to be str, and number {number} is {str(line)[:60]!r}")
 
 
 def refuse_str(given: Any, what: str, instead: str = "or the pathlib.Path of a file") -> None:
@@ -242,7 +253,7 @@ def refuse_str(given: Any, what: str, instead: str = "or the pathlib.Path of a f
         raise UserError(f"{what} are one str: give a list of them, {instead}".rstrip(", "))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """A comparison of runs; `report` makes one.
 
@@ -271,6 +282,9 @@ class Report:
             for of in test["architectures"]
             for metric, scores in of["scores"].items()
         ]
+
+    def __repr__(self) -> str:
+        return f"<Report of {len(self.content['runs'])} runs in {self.folder}>"
 
     def __str__(self) -> str:
         return self.text
@@ -332,27 +346,30 @@ def report(
 # --- models as dynamics --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dynamics:
     """What models do to the tokens of sentences; `dynamics` makes it.
 
     `print` shows the table of whole layers that the command prints.
     """
 
-    content: dict[str, Any]  # what dynamics.json says
+    content: dict[str, Any]  # what dynamics.json says, and the views of single sentences
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each model and each of its states and layers, as `pandas.DataFrame` takes them.
 
         Figures are means over the sentences; glossary and page say what they are. A state's row has
-        those of the sub-layer that led to it, too.
+        those of the sub-layer that led to it, too. `step` is how far a layer goes, and `step_size`
+        the scheme's own.
         """
         return [
             {
                 "model": model["label"],
                 "side": side["side"],
                 "kind": kind,
-                **{key: row[key] for key in ("name", "layer", "time", "operator", "step")},
+                **{key: row[key] for key in ("name", "layer", "time", "operator", "occurrence")},
+                "step_size": row["step"],
+                "local_error_slope": row.get("local_error_slope"),
                 **{measure: figure["mean"] for measure, figure in row["figures"].items()},
             }
             for model in self.content["models"]
@@ -370,7 +387,11 @@ class Dynamics:
         from macaron_fairseq.analysis import output as outputs
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
 
-        return outputs.write(Path(output), dynamics_report.contents(self.content))
+        return outputs.write(Path(output), dynamics_report.contents(self.content), ["tokens.html"])
+
+    def __repr__(self) -> str:
+        labels = [model["label"] for model in self.content["models"]]
+        return f"<Dynamics of {', '.join(labels)}>"
 
     def __str__(self) -> str:
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
@@ -435,6 +456,8 @@ def dynamics(
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
+        import matplotlib  # noqa: F401 - which what is shown needs
+
         from macaron_fairseq.analysis import models
         from macaron_fairseq.analysis import sentences as read
         from macaron_fairseq.analysis.dynamics import measurement
@@ -448,6 +471,8 @@ def dynamics(
     for name, value in (("sentences", sentences), ("longest", longest)):
         if value is not None and value < 1:
             raise UserError(f"{name} {value} should be above 0")
+    if target is not None and text is None:
+        raise UserError("target is the translation of text: give text, too, or drop it")
     refuse_str(text, "the sentences")
     refuse_str(target, "their translations")
     settings = measurement.Settings(

@@ -103,7 +103,7 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
         with pytest.raises(UserError, match=sentence):
             model.translate("the", **search)
     for text in (["a", None], b"abc", ["a", b"b"]):
-        with pytest.raises(UserError, match=r"^translate takes sentences, as str: not"):
+        with pytest.raises(UserError, match=r"^the sentences are to be str, and number [01] is "):
             model.translate(text)
     for words in (("x" * 5000, data), (models[0], "x" * 5000)):
         with pytest.raises(UserError, match="looks like text: give the name of a file or folder"):
@@ -158,6 +158,10 @@ def test_scores_are_sacrebleus_own_and_those_of_the_command(lowercase, tmp_path)
             "lines in the hypotheses as in the references, but there are 1 and 2",
         ),
         ((["a"], [" "], "de"), "the references, line 1 is empty"),
+        (
+            (["a", math.nan], ["a", "b"], "de"),
+            "the hypotheses are to be str, and number 1 is 'nan'",
+        ),
         ((["a"], ["a"], "de", ["blue"]), "unknown metric 'blue': .* Did you mean bleu"),
         ((["a"], ["a"], "de", ["tokenised-bleu"]), "compares the model's tokens"),
     ],
@@ -222,6 +226,10 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
     assert row["kind"] == "layers" and row["time"] == 2
     assert row["step"] == sides[3]["layers"][1]["figures"]["step"]["mean"]
     assert str(found).count("\n") == 2 + 2 * 4
+    assert repr(found) == "<Dynamics of one, two>"
+    layer = sides[3]["layers"][1]
+    assert row["step_size"] == layer["step"]
+    assert row["local_error_slope"] == layer["local_error_slope"]
 
     own = macaron_fairseq.dynamics(models[0], data, raw, jacobian_sentences=1, cpu=True)
     assert own.content["data"]["source"] == "the text"
@@ -235,6 +243,7 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
 
 def test_what_has_no_dynamics(data, models):
     for arguments, options, sentence in (
+        ((), {"target": ["a"]}, "target is the translation of text: give text, too, or drop it"),
         ((), {"labels": "ab"}, "the labels are one str: give a list of them"),
         ((), {"labels": ["one"]}, "needs a label: there are 1 for 2 checkpoints"),
         ((), {"labels": ["one", "one"]}, "two models have the same name"),

@@ -118,7 +118,7 @@ def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
         sys.exit(
             f"an update of {batch} tokens cannot be made of {max_tokens} tokens on each of "
             f"{devices} devices: choose --max-tokens N such that N x {devices} divides {batch}, "
-            f"or {fewer_devices}"
+            f"another --batch, or {fewer_devices}"
             if devices > 1
             else f"an update of {batch} tokens cannot be made of batches of {max_tokens}: choose "
             f"--max-tokens N such that N divides {batch}"

@@ -67,7 +67,7 @@ def new_folder(text: str) -> Path:
     """The name of a folder to write to; a file is refused now, not after the work."""
     if Path(text).exists() and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file: name a folder")
-    return Path(text)
+    return folder(text)
 
 
 positive = whole(1, math.inf, "above 0")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, not_negative, positive
+from macaron_fairseq.commands.arguments import above_zero, folder, not_negative, positive
 from macaron_fairseq.commands.searching import (
     WHEN_INTERRUPTED,
     add_device,
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a checkpoint; or several, which are searched as an ensemble",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the teacher's data folder")
-    add("-o", "--output", required=True, type=Path, metavar="FOLDER", help="the folder to write")
+    add("-o", "--output", required=True, type=folder, metavar="FOLDER", help="the folder to write")
     add(
         "--best-of",
         type=positive,

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -320,7 +321,8 @@ def refuse_text(paths: Sequence[Path]) -> None:
     """Raise a `UserError` if a path is INPUT, which the argument before it has taken."""
     for path in paths:
         # Loading says what is wrong with one that is not there, or empty.
-        is_text = path.is_file() and (path.stat().st_size or path.suffix != ".pt")
+        is_read = path.is_file() and os.access(path, os.R_OK)
+        is_text = is_read and (path.stat().st_size or path.suffix != ".pt")
         if str(path) == "-" or (is_text and not files.is_stored(path)):
             raise UserError(
                 f"{path} is not a checkpoint, but --path takes all after it: name INPUT before "

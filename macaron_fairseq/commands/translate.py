@@ -126,9 +126,14 @@ def run(args: argparse.Namespace) -> None:
         return
     if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
-    if args.input.is_file() and not files.is_stdout(args.output):
-        args.when_interrupted = WHEN_INTERRUPTED_HERE.format(files.partial_of(args.output))
     engine = ENGINES[args.engine](args, data)
+    output = args.output.resolve()
+    if (
+        args.input.is_file()
+        and str(args.output) != "-"
+        and (output.is_file() or not output.exists())
+    ):
+        args.when_interrupted = WHEN_INTERRUPTED_HERE.format(files.partial_of(output))
     translator.translate_file(args.input, args.output, engine, data, batching_of(args))
 
 
@@ -164,7 +169,7 @@ def refuse_other_precision(args: argparse.Namespace) -> None:
 
 def refuse_checkpoint(args: argparse.Namespace) -> None:
     """Raise a `UserError` if INPUT is a checkpoint, as after --path with a space between two."""
-    if str(args.input) != "-" and files.is_stored(args.input):
+    if args.input.is_file() and files.is_stored(args.input):  # a pipe would lose what is read
         raise UserError(
             f"{args.input} is a checkpoint and no text: several that translate together are "
             f"--path {args.path}:{args.input}"

@@ -166,7 +166,7 @@ def is_stored(path: Path) -> bool:
     """Whether a file begins as PyTorch's do: as a zip archive or, of old, as a pickle."""
     try:
         with path.open("rb") as file:
-            return file.read(4).startswith((b"PK", b"\x80"))
+            return file.read(4).startswith((b"PK\x03\x04", b"\x80"))
     except OSError:  # who reads it says why not
         return False
 

@@ -68,7 +68,7 @@ EVALUATED = {
     *(f"{x}xformers_att_config" for x in ("", "encoder_", "decoder_")),
     *("adaptive_softmax_cutoff", "adaptive_input_cutoff", "character_filters"),
     *("conv_feature_layers", "conv_aggregator_layers", "override_encoder_layers"),
-    *("left_pad_source", "left_pad_target", "wer_args"),
+    *("left_pad_source", "left_pad_target", "wer_args", "feature_encoder_spec"),
     *(
         f"pipeline_{side}{x}"
         for side in ("", "encoder_", "decoder_")
@@ -156,7 +156,10 @@ def load(path: Path) -> dict[str, Any]:
 def refuse_program(path: Path, options: Any) -> None:
     """Raise a `UserError` if fairseq would run more than literals of a checkpoint's arguments."""
     for name, value in mapping(options).items():
-        if isinstance(value, str) and name in EVALUATED and not is_literal(value):
+        is_program = isinstance(value, bytes | bytearray) or (
+            isinstance(value, str) and not is_literal(value)
+        )
+        if name in EVALUATED and is_program:
             raise UserError(
                 f"{path} has the argument {name} = {value[:80]!r}, which fairseq would run: it was "
                 "not loaded"

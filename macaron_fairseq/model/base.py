@@ -62,6 +62,7 @@ class MacaronModel(UnpublishedModel):
             UserError: if a checkpoint is bad, naming it; or if an archive or an address is given,
                 which fairseq would unpack wherever it says.
         """
+        model_name_or_path, data_name_or_path = map(str, (model_name_or_path, data_name_or_path))
         if Path(model_name_or_path).is_file() or files.is_remote(model_name_or_path):
             raise UserError(
                 f"{model_name_or_path} is no folder: give the folder of the checkpoint, and first "

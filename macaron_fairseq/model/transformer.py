@@ -70,7 +70,7 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
 
         model = MacaronTransformerModel.from_pretrained(
             "checkpoints", "checkpoint_best.pt", "data-bin",
-            bpe="subword_nmt", bpe_codes="codes", tokenizer="moses",
+            bpe="subword_nmt", bpe_codes="code", tokenizer="moses", moses_no_dash_splits=True,
         )
         model.translate(["A sentence."], beam=5)
     """

@@ -140,7 +140,8 @@ def warn_of_shared_types(given: Namespace) -> None:
     fairseq projects by all embeddings then, and its search ends in a traceback.
     """
     size = getattr(given, "output_dictionary_size", -1)
-    if size >= 0 and getattr(given, "share_decoder_input_output_embed", False):
+    shares = getattr(given, "share_decoder_input_output_embed", False)
+    if size >= 0 and shares and not given.adaptive_softmax_cutoff:
         logger.warning(
             "with --share-decoder-input-output-embed the model predicts all types that it reads, "
             "and not the %d of --output-dictionary-size",

@@ -12,7 +12,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.workers import Workers
-from macaron_fairseq.text.tokenization import Pipeline
+from macaron_fairseq.text.tokenization import Pipeline, refuse_fastbpe
 
 LINES = 2000  # handed to a worker at once
 
@@ -38,6 +38,8 @@ def tokenize(
     """
     refuse_mistakes([(source, output) for _, source, output in texts])
     pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
+    if codes:
+        refuse_fastbpe(codes)
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: give 1 or more")
     workers = workers or environment.available_cores()
@@ -61,7 +63,7 @@ def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
         if str(source) != "-" and not source.exists():
             raise UserError(f"{source}: no such file")
         for path in (source, output):
-            if path.is_dir():
+            if str(path) != "-" and path.is_dir():
                 raise UserError(f"{path} is a folder: name a file")
         if outputs.count(output.resolve()) > 1:
             raise UserError(f"{output} is named as the output of several files")

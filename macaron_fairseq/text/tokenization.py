@@ -111,7 +111,6 @@ def bpe(codes: Path) -> Step:
         if isinstance(error, SystemExit) and error.code in signals.STATUSES:
             raise
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
-    refuse_fastbpe(merges, codes)
 
     @functools.lru_cache(CACHE)
     def parts(word: str) -> str:
@@ -127,12 +126,15 @@ def bpe(codes: Path) -> Step:
     return segment
 
 
-def refuse_fastbpe(merges: BPE, codes: Path) -> None:
+def refuse_fastbpe(codes: Path) -> None:
     """Raise a `UserError` at merges of fastBPE, of which subword-nmt would not apply the last ones.
 
     Both join the end of a word, </w>, to its last letter. But subword-nmt does so only where the
-    file says it is of version 0.2. In version 0.1 some merges join the end alone.
+    file says it is of version 0.2. In version 0.1 some merges join the end alone. This is for text
+    to train on: a model that was trained on such text goes on with its merges as they are.
     """
+    with codes.open(encoding="utf-8-sig", newline="\n") as file:
+        merges = BPE(file)
     symbols = {symbol for pair in merges.bpe_codes for symbol in pair}
     joins_end = any(symbol.endswith("</w>") for symbol in symbols)
     if merges.version == (0, 1) and joins_end and "</w>" not in symbols:

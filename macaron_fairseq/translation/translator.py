@@ -160,6 +160,7 @@ def translate_file(
         batching = replace(batching, lines=1)
     else:
         lines = files.read_lines(source)
+    on_terminal = str(output) == "-" and files.is_terminal(sys.stdout)
     with bar("translating", " lines", disable=is_typed) as shown:
         blocks = translate(
             lines,
@@ -171,7 +172,8 @@ def translate_file(
         )
         with files.written(output, keep_partial=True) as file:
             for block in blocks:
-                shown.clear()  # it may stand on the terminal to which the lines go
+                if on_terminal:  # where the bar stands, too
+                    shown.clear()
                 file.writelines(line.encode() + b"\n" for line in block)
                 file.flush()
 

@@ -155,10 +155,14 @@ def test_an_interrupt_ends_a_shells_loop_too():
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which nohup ignores
     )
-    assert process.stdout.readline() == "ready\n"
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    out, err = process.communicate(timeout=50)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, err = process.communicate(timeout=50)
+    finally:
+        process.kill()
     assert (out, err) == ("", "interrupted\n") and process.returncode == -signal.SIGINT
 
 

@@ -187,8 +187,9 @@ def test_a_pipe_is_not_asked(data):
     process.stdin.write(b"the new er\n")
     process.stdin.close()
     assert process.wait(120) == 0
-    screen.wait_for("\n")
-    assert screen.seen == "er new the\r\n"
+    screen.wait_for("er new the\r\n")
+    assert screen.seen.startswith(f"loading {CHECKPOINT}: some seconds\r\n")
+    assert "en> " not in screen.seen
 
 
 def test_a_line_that_is_no_utf8_is_asked_for_again(monkeypatch, capsys):

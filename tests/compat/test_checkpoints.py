@@ -373,6 +373,9 @@ def test_a_program_among_the_arguments_is_refused(before, tmp_path):
     path = with_argument(tmp_path / "a.pt", "adaptive_softmax_cutoff", text)
     if before == "*":  # this is no Python, and fairseq says so
         assert checkpoints.load(path)
+        path = with_argument(tmp_path / "b.pt", "adaptive_softmax_cutoff", text[1:].encode())
+        with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = b"):
+            checkpoints.load(path)
     else:
         with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
             checkpoints.load(path)

@@ -77,7 +77,7 @@ def test_gradcheck(tensors):
 
 
 def test_gradients_are_finite_in_fp16(monkeypatch):
-    """Sums of 2,048 rows too, where the passes differ and all gradients point the same way."""
+    """Sums of 2,040 rows too, where the passes differ and all gradients point the same way."""
     monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2**22)
     features = torch.tensor([[6.0], [-6.0]]).repeat(1024, 1).half()
     weight = torch.tensor([[0.1], [-0.1]]).half().requires_grad_()

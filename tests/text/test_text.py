@@ -250,8 +250,10 @@ def test_merges_of_fastbpe_need_a_version(tmp_path):
     """They join the end of a word to its last letter, as those of version 0.2 do."""
     path = tmp_path / "codes"
     path.write_text("t h\nth e</w>\n")
+    words = ["--steps", "bpe", "--codes", path, "--file", "en", "-", tmp_path / "out"]
     with pytest.raises(UserError, match=r"look like fastBPE's: put a line '#version: 0.2'"):
-        Pipeline(["bpe"], "en", path)
+        command(*words)
+    assert Pipeline(["bpe"], "en", path)("the") == "th@@ e"  # for a model that has read such text
     path.write_text("#version: 0.2\nt h\nth e</w>\n")
     assert Pipeline(["bpe"], "en", path)("the then") == "the th@@ e@@ n"
     path.write_text("t h\nth e\nthe </w>\n")  # of version 0.1, which needs no line

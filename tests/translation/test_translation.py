@@ -584,6 +584,23 @@ def test_a_checkpoint_in_place_of_the_text_is_refused(data):
         cli.main(words)
 
 
+def test_nothing_of_a_pipe_is_lost_and_text_may_begin_as_an_archive_does(data, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    words = ["translate", "--path", CHECKPOINT, "--data", data, "--cpu"]
+
+    def fill():
+        (tmp_path / "pipe").write_text("the new er\n")
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    cli.main([str(x) for x in [*words, tmp_path / "pipe", "-o", tmp_path / "out"]])
+    writer.join()
+    assert (tmp_path / "out").read_text() == "er new the\n"
+    (tmp_path / "text").write_text("PKK new er\n")
+    cli.main([str(x) for x in [*words, tmp_path / "text", "-o", tmp_path / "out"]])
+    assert (tmp_path / "out").read_text().endswith("\n")
+
+
 def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
     good, bad = str(CHECKPOINT), tmp_path / "bad.pt"
     with pytest.raises(UserError, match=f"^{bad}: no such checkpoint$"):
