@@ -28,7 +28,7 @@ from harness import corpora, in_process, measuring, program
 from harness.measuring import Device, Figures, Run
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.fast import task
@@ -317,7 +317,7 @@ def measure_translate(
     lines: int = args.lines
     (text,) = (data / "reference").iterdir()
     whole, one, output = (data / name for name in ("whole", "one", "output"))
-    test = list(files.read_lines(text))
+    test = list(text_lines.read_lines(text))
     files.write_lines(whole, itertools.islice(itertools.cycle(test), lines))
     files.write_lines(one, test[:1])
     command = [

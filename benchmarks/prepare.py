@@ -33,7 +33,7 @@ from pathlib import Path
 from harness import measuring, memory, program
 
 from macaron_fairseq.commands.arguments import new_file, positive
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.common.errors import UserError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -59,7 +59,7 @@ Command = list[str | Path]
 
 def write_corpus(pairs: Path, lines: int, folder: Path) -> int:
     """Write given.tgz, the pairs repeated; returns the number of English words."""
-    content = [line.split("\t")[:2] for line in files.read_lines(pairs) if "\t" in line]
+    content = [line.split("\t")[:2] for line in text_lines.read_lines(pairs) if "\t" in line]
     if not content:
         raise UserError(f"{pairs} has no line with a tab: give source<TAB>target, one pair a line")
     for i, language in enumerate(("en", "de")):

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from macaron_fairseq.common import files, names
+from macaron_fairseq.common import files, names, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing, explain_path
 from macaron_fairseq.common.progress import bar
 
@@ -234,7 +234,7 @@ def read_lines(text: Lines, what: str) -> tuple[list[str], str]:
     """The sentences of a text, and what to call it."""
     refuse_str(text, what)
     if isinstance(text, Path):
-        return list(files.read_lines(text)), str(text)
+        return list(text_lines.read_lines(text)), str(text)
     lines = list(text)
     refuse_no_str(lines, what)
     return lines, what

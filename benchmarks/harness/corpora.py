@@ -17,7 +17,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 
 LETTERS = string.ascii_lowercase + string.digits  # a word is three of them
@@ -210,6 +210,6 @@ def sample(source: Path, subset: str, sentences: int | None, data: Path) -> int:
         shutil.copy(old.parent / "code", data)
         tests = files.read_json(preprocessing, {"tests": list}, "prepare the data again")["tests"]
         name = tests[int(subset.removeprefix("test") or 0)]
-        lines = list(files.read_lines(old.parent / "reference" / f"{name}.{pair[0]}"))
+        lines = list(text_lines.read_lines(old.parent / "reference" / f"{name}.{pair[0]}"))
         files.write_lines(data / "reference" / f"test.{pair[0]}", (lines[i] for i in indices))
     return len(indices)

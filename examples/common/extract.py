@@ -25,7 +25,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from common import parallel_text
-from macaron_fairseq.common.files import decode
+from macaron_fairseq.common.text_lines import decode
 
 Paths = tuple[Path, Path]
 

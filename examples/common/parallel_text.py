@@ -16,7 +16,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from macaron_fairseq.common.files import decode
+from macaron_fairseq.common.text_lines import decode
 from macaron_fairseq.common.wording import counted
 
 Pair = tuple[str, str]

@@ -29,7 +29,7 @@ from common.steps import (
     say,
     step,
 )
-from macaron_fairseq.common import files
+from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
@@ -55,9 +55,9 @@ def prepare(recipe: Recipe, runs: Path | None = None) -> None:
         refuse_unscorable(recipe.target)
         refuse_other_pair(recipe)
         given = downloads.inputs(recipe)
-        files_py, parallel_text_py = PLUGIN / "common" / "files.py", COMMON / "parallel_text.py"
-        cleans = code(files_py, parallel_text_py)
-        extracts = code(files_py, parallel_text_py, COMMON / "extract.py")
+        lines_py, parallel_text_py = PLUGIN / "common/text_lines.py", COMMON / "parallel_text.py"
+        cleans = code(lines_py, parallel_text_py)
+        extracts = code(lines_py, parallel_text_py, COMMON / "extract.py")
         clean = recipe.benchmark.preprocessing.clean, [*recipe.sets.values()]
 
         def one(name: str, made_from: Sequence[str], fill) -> None:  # type: ignore[no-untyped-def]
@@ -306,7 +306,9 @@ def refuse_without_merges(paths: Iterable[Path]) -> None:
     learn-bpe would end in a traceback, or write a file without merges, which is none to apply.
     """
     seen = set()
-    words = (word for path in paths for line in files.read_lines(path) for word in line.split(" "))
+    words = (
+        word for path in paths for line in text_lines.read_lines(path) for word in line.split(" ")
+    )
     for word in words:
         for pair in pairwise([*word[:-1], f"{word[-1:]} "]):  # a word's end is part of its last one
             if pair in seen:
@@ -361,7 +363,7 @@ def parts(workers: int) -> int:
 
 def text_code() -> str:
     """A hash of the code that makes tokens of text."""
-    paths = [PLUGIN / "common" / "files.py", PLUGIN / "common" / "workers.py"]
+    paths = [PLUGIN / "common" / "text_lines.py", PLUGIN / "common" / "workers.py"]
     paths += sorted((PLUGIN / "text").glob("*.py"))
     return code(*paths)
 
@@ -401,7 +403,7 @@ def warn_of_low_bleu(recipe: Recipe, data: DataFolder) -> None:
 
     test, target = recipe.tests[0], recipe.target
     raw, tokenized = (
-        [*files.read_lines(data.path / kind / f"{test}.{target}")]
+        [*text_lines.read_lines(data.path / kind / f"{test}.{target}")]
         for kind in ("reference", "tokenized")
     )
     others = Pipeline([x for x in data.target_steps if not x.startswith("tokenize")], target)

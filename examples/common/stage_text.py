@@ -17,7 +17,7 @@ from common import plain_text, stage_prepare
 from common.options import PLUGIN
 from common.steps import Words, code, hold, logged, made, say, step
 from common.text_recipe import TextRecipe
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.text import data_folder
 
@@ -43,7 +43,8 @@ def prepare(recipe: TextRecipe, runs: Path | None = None) -> None:
         if not recipe.texts:
             sys.exit("say where your text is: --text FILE...")
         sums = [files.sha256(path) for path in recipe.texts]
-        divides = code(COMMON / "plain_text.py", COMMON / "extract.py", PLUGIN / "common/files.py")
+        lines_py = PLUGIN / "common/text_lines.py"
+        divides = code(COMMON / "plain_text.py", COMMON / "extract.py", lines_py)
         settings = [recipe.split_at, json.dumps(recipe.held_out), recipe.source]
         steps = ",".join(recipe.benchmark.preprocessing.steps)
         tokenizes = [steps, stage_prepare.text_code(), version("sacremoses")]
@@ -138,7 +139,7 @@ def raw(recipe: TextRecipe, out: Path) -> None:
 def without_empty_lines(recipe: TextRecipe, out: Path) -> None:
     """What tokenising left of each line."""
     for text in stage_prepare.texts(out.parent / "tokenized", recipe):
-        kept = (line for line in files.read_lines(text) if line.strip())
+        kept = (line for line in text_lines.read_lines(text) if line.strip())
         files.write_lines(out / text.name, kept)
 
 
@@ -173,7 +174,7 @@ def binarised(recipe: TextRecipe, out: Path) -> None:
     logged(out / "preprocess.log", words, stdout=subprocess.DEVNULL)
     shutil.copy(work / "code" / "code", out)
     dictionary = out / "data-bin" / "dict.txt"
-    known = {line.rpartition(" ")[0] for line in files.read_lines(dictionary)}
+    known = {line.rpartition(" ")[0] for line in text_lines.read_lines(dictionary)}
     documents = json.loads((work / "raw" / "documents.json").read_text("utf-8"))
     (out / "held-out").mkdir()
     found = {}
@@ -190,7 +191,7 @@ def binarised(recipe: TextRecipe, out: Path) -> None:
 
 def tokens(units: Path) -> int:
     """How many tokens fairseq reads of a text in units of BPE, with one for each line's end."""
-    return sum(len(line.split()) + 1 for line in files.read_lines(units))
+    return sum(len(line.split()) + 1 for line in text_lines.read_lines(units))
 
 
 def most_tokens(words: Path, enough: int) -> int:
@@ -199,7 +200,7 @@ def most_tokens(words: Path, enough: int) -> int:
     Reading stops where there are ENOUGH.
     """
     found = 0
-    for line in files.read_lines(words):
+    for line in text_lines.read_lines(words):
         found += sum(map(len, line.split())) + 1
         if found >= enough:
             break
@@ -208,10 +209,10 @@ def most_tokens(words: Path, enough: int) -> int:
 
 def count(documents: list[str], text: Path, words: Path, units: Path, known: set[str]) -> Counts:
     """How much there is of a set, as text, as words and as tokens."""
-    characters = sum(len(line) + 1 for line in files.read_lines(text))
-    of_words = sum(len(line.split()) + 1 for line in files.read_lines(words))
+    characters = sum(len(line) + 1 for line in text_lines.read_lines(text))
+    of_words = sum(len(line.split()) + 1 for line in text_lines.read_lines(words))
     lines = unknown = 0
-    for line in files.read_lines(units):
+    for line in text_lines.read_lines(units):
         lines += 1
         unknown += sum(token not in known for token in line.split())
     return Counts(documents, lines, characters, of_words, tokens(units), unknown)

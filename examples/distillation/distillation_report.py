@@ -13,7 +13,7 @@ from distillation_speed import GENERATE
 from distillation_systems import TEACHER
 from distillation_text import FP32, OWN_SPEED, Report, as_text, plot
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 
 # The average of a minute after a timing: itself, and half of another process.
@@ -48,7 +48,7 @@ def report(
     if not done:
         raise UserError(f"{work} has no results yet: run the stage run")
     path = distillation_records.known_references(done[0], records)
-    reference = [*files.read_lines(path)]
+    reference = [*text_lines.read_lines(path)]
     by_system: dict[str, list[Run]] = {}
     for run in done:
         by_system.setdefault(run.recipe.system, []).append(run)

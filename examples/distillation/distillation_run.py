@@ -30,7 +30,7 @@ from common.tasks import Task
 from common.train_command import Devices
 from distillation_systems import TEACHER, Settings, SystemRecipe
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.evaluation.training import manifest, training_log
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.translator import Search
@@ -161,7 +161,7 @@ def decode_greedily(recipe: SystemRecipe) -> Path:
 
 def hypotheses(folder: Path) -> str:
     """The translations of a test set, packed."""
-    return distillation_records.pack(files.read_lines(folder / "hypotheses.txt"))
+    return distillation_records.pack(text_lines.read_lines(folder / "hypotheses.txt"))
 
 
 def scores_of(folder: Path) -> list[dict[str, Any]]:

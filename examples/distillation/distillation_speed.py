@@ -20,7 +20,7 @@ from common.tasks import Task
 from distillation_systems import SystemRecipe
 
 from macaron_fairseq.commands import searching
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
@@ -114,7 +114,7 @@ def figures(engine: Engine, data: DataFolder, recipe: SystemRecipe, test: str) -
     The fastest of some repetitions counts. Loading, preprocessing and detokenising do not.
     """
     source, reference = (
-        [*files.read_lines(recipe.data / "reference" / f"{test}.{language}")]
+        [*text_lines.read_lines(recipe.data / "reference" / f"{test}.{language}")]
         for language in recipe.languages
     )
     encode = data.encoder(data.source)

@@ -18,7 +18,7 @@ from common.steps import code, hash_of, hold, made, say, step
 from common.text_recipe import TextRecipe
 from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 
 HERE = Path(__file__).resolve().parent
 SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
@@ -90,7 +90,7 @@ def around(recipe: TextRecipe) -> list[str]:
 
     RoBERTa has <s> A </s> </s> B </s>, and they have <cls> A </s> B </s>.
     """
-    lines = files.read_lines(recipe.data / "data-bin" / "dict.txt")
+    lines = text_lines.read_lines(recipe.data / "data-bin" / "dict.txt")
     words = [line.rpartition(" ")[0] for line in lines]
     if "<cls>" in words:
         return ["--init-token", str(SPECIAL + words.index("<cls>"))]
@@ -121,7 +121,7 @@ def shorten(paths: Sequence[Path], most: int) -> int:
         most: the tokens of an example that fit.
     """
     cut, kept = 0, []
-    for lines in zip(*map(files.read_lines, paths), strict=True):
+    for lines in zip(*map(text_lines.read_lines, paths), strict=True):
         words = [line.split() for line in lines]
         excess = sum(map(len, words)) - most
         cut += excess > 0

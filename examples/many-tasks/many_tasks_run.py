@@ -24,7 +24,7 @@ from common.run_options import Options
 from common.tasks import ARCH, Setting, Task
 from many_tasks_variants import RunRecipe, Variant, mark_of, preparation_of, recipe_of
 
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.evaluation.evidence import records
 from macaron_fairseq.evaluation.evidence.records import EDITS, GROUPS, NGRAMS, Items, Run
 from macaron_fairseq.evaluation.scores import failures, metrics
@@ -162,7 +162,7 @@ def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
     """How many translations of a test set loop, and how many reach the maximum length."""
     name = f"{folder.name}.{recipe.target}"
     lines = folder / "hypotheses.txt", recipe.data / "reference" / name
-    looping = failures.looping(*([*files.read_lines(path)] for path in lines))
+    looping = failures.looping(*([*text_lines.read_lines(path)] for path in lines))
     decoding = (folder / "decoding").read_text("utf-8")
     cut_off = failures.cut_off(folder / "generated.txt", decoding)
     return len(looping), None if cut_off is None else len(cut_off)
@@ -190,17 +190,17 @@ def of_items(
     is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")
     kind = "tokenized" if is_of_tokens else "reference"
     path = recipe.data / kind / f"{test}.{language}"
-    references = [*files.read_lines(path)]
+    references = [*text_lines.read_lines(path)]
     if is_of_tokens:
         hypotheses = own_tokens(folder, len(references), path)
     else:
-        hypotheses = [*files.read_lines(folder / "hypotheses.txt")]
+        hypotheses = [*text_lines.read_lines(folder / "hypotheses.txt")]
     sha256, lowercase = files.sha256(path), "--lowercase" in recipe.score_flags
     if task.kind.metric in LOWER_IS_BETTER:
         lengths = records.digits(len(line.split()) for line in references)
         found = records.digits(metrics.edits(hypotheses, references, lowercase))
         return Items(EDITS, len(references), sha256, lengths), found
-    sources = [*files.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
+    sources = [*text_lines.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
     counts = metrics.ngram_counts(hypotheses, references, language, is_of_tokens, lowercase)
     groups = [[0] * 9 for _ in range(GROUPS)]
     for number, counted in zip(clusters(sources), counts, strict=True):
@@ -216,7 +216,7 @@ def own_tokens(folder: Path, expected: int, reference: Path) -> list[str]:
     from macaron_fairseq.text.tokenization import remove_bpe
 
     path = folder / "generated.txt"
-    found = best([*files.read_lines(path)], str(path))
+    found = best([*text_lines.read_lines(path)], str(path))
     return remove_bpe(in_order(found, expected, str(path), str(reference)))
 
 

@@ -11,7 +11,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError, in_a_line
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.model.loading import load_dictionary
@@ -282,7 +282,7 @@ def refuse_padding(sample: Sample) -> None:
 
 def lines_of(text: Text) -> Iterable[str]:
     """The lines of a text."""
-    return files.read_lines(text) if isinstance(text, Path) else text
+    return text_lines.read_lines(text) if isinstance(text, Path) else text
 
 
 def name_of(text: Text | None, otherwise: str) -> str:

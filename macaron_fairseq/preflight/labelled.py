@@ -12,7 +12,7 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.preflight import binarised
@@ -100,7 +100,7 @@ def count_of_numbers(path: Path, values: int) -> int:
         UserError: if the file is missing, or a line does not hold so many finite numbers.
     """
     number = 0
-    for number, line in enumerate(files.read_lines(path), 1):
+    for number, line in enumerate(text_lines.read_lines(path), 1):
         try:
             is_right = (
                 len(found := line.split()) == values and np.isfinite([*map(float, found)]).all()

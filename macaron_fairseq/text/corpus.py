@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import Block
 from macaron_fairseq.common.progress import bar
+from macaron_fairseq.common.text_lines import Block
 from macaron_fairseq.common.workers import Workers
 from macaron_fairseq.text.tokenization import Pipeline, refuse_fastbpe
 
@@ -49,7 +49,7 @@ def tokenize(
         with bar(
             f"tokenising {source}", "B", size(source), unit_scale=True, disable=on_terminal
         ) as shown:
-            blocks = counted(files.read_blocks(source, LINES), shown)
+            blocks = counted(text_lines.read_blocks(source, LINES), shown)
             files.write_blocks(output, process(blocks, pipelines[language], workers))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
@@ -64,7 +64,7 @@ def texts(number: int) -> list[list[str]]:
     Raises:
         UserError: if there are fewer, or the package was installed without them.
     """
-    found = [[*files.read_lines(phrases_file(x))] for x in LANGUAGES]
+    found = [[*text_lines.read_lines(phrases_file(x))] for x in LANGUAGES]
     if number > len(found[0]):
         raise UserError(f"there are {len(found[0])} phrases: ask for no more than that")
     return [lines[:number] for lines in found]

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import Block
+from macaron_fairseq.common.text_lines import Block
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.parts import (
@@ -37,7 +37,7 @@ class TextFile:
         self.path, self.size = path, size
         self.offsets, self.lines, offset = [], 0, 0
         digest = hashlib.sha256()
-        for block in files.read_blocks(path, size):
+        for block in text_lines.read_blocks(path, size):
             self.offsets.append(offset)
             offset += len(block.content)
             digest.update(block.content)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.common import files, locks
+from macaron_fairseq.common import files, locks, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
@@ -233,7 +233,7 @@ class Parts:
             path = self.path(lines)
             if not is_whole(path):
                 raise UserError(f"{path} is damaged: remove it, and run its shard again")
-            header, *found = files.read_lines(path)
+            header, *found = text_lines.read_lines(path)
             self.refuse_other(path, header.encode())
             if len(found) != len(lines):
                 raise UserError(
@@ -265,7 +265,7 @@ def foreign_to_parts(paths: Iterable[Path]) -> Path | None:
 
 def is_whole(path: Path) -> bool:
     """Whether a part ends with the end of a line, as it was written."""
-    with files.opened(path) as (file, _):
+    with text_lines.opened(path) as (file, _):
         return file.read()[-1:] == b"\n"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
@@ -159,7 +159,7 @@ def translate_file(
         lines = terminal.typed_lines(data.source, data.target)
         batching = replace(batching, lines=1)
     else:
-        lines = files.read_lines(source)
+        lines = text_lines.read_lines(source)
     on_terminal = str(output) == "-" and files.is_terminal(sys.stdout)
     with bar("translating", " lines", disable=is_typed) as shown:
         blocks = translate(

@@ -12,36 +12,36 @@ from helpers.run_folders import BASE, make_run
 from helpers.stored import CHECKPOINT, write_data
 
 from macaron_fairseq import cli
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 
 
 def test_only_a_newline_ends_a_line(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
-    assert [*files.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
+    assert [*text_lines.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
     path.write_bytes(b"")
-    assert [*files.read_lines(path)] == []
+    assert [*text_lines.read_lines(path)] == []
 
 
 def test_what_cannot_be_read_gets_a_sentence(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"fine\nna\xefve\n")
-    lines = files.read_lines(path)
+    lines = text_lines.read_lines(path)
     assert next(lines) == "fine"
     with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
         next(lines)
     with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
-        next(files.read_lines(tmp_path / "nowhere"))
+        next(text_lines.read_lines(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
-        next(files.read_lines(tmp_path))
+        next(text_lines.read_lines(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that breaks off")
 def test_what_breaks_off_in_reading_is_no_fault_of_the_file_to_write(tmp_path):
     """Nothing is at the first address of a process."""
     with pytest.raises(UserError, match=r"^cannot read /proc/self/mem: Input/output error$"):
-        files.write_lines(tmp_path / "out", files.read_lines(Path("/proc/self/mem")))
+        files.write_lines(tmp_path / "out", text_lines.read_lines(Path("/proc/self/mem")))
     assert not [*tmp_path.iterdir()]
 
 

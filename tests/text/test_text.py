@@ -13,7 +13,7 @@ from sacremoses import MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 
 from macaron_fairseq import cli
-from macaron_fairseq.common import files
+from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import corpus, languages, tokenization
 from macaron_fairseq.text.tokenization import Pipeline
@@ -313,7 +313,7 @@ def test_an_unknown_language_is_told_once(capsys):
 def in_blocks(lines, size):
     for first in range(0, len(lines), size):
         content = "".join(line + "\n" for line in lines[first : first + size])
-        yield files.Block("corpus", first + 1, content.encode())
+        yield text_lines.Block("corpus", first + 1, content.encode())
 
 
 def test_workers_change_nothing():
@@ -340,7 +340,7 @@ def test_memory_does_not_grow_with_the_corpus(workers):
     def numbers():
         nonlocal taken
         for taken in range(1, 1000):
-            yield files.Block("numbers", taken, b"%d\n" % taken)
+            yield text_lines.Block("numbers", taken, b"%d\n" % taken)
 
     results = corpus.process(numbers(), Pipeline(["lowercase"], "en"), workers)
     for got in range(1, 200):
@@ -355,7 +355,7 @@ def test_memory_does_not_grow_with_the_corpus(workers):
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     script = (
         "import os, signal, sys; sys.argv[0] = 'macaron-fairseq'\n"
-        "from macaron_fairseq.common.files import Block\n"
+        "from macaron_fairseq.common.text_lines import Block\n"
         "from macaron_fairseq.text.corpus import Pipeline, process\n"
         "block = Block('x', 1, b'x\\n')\n"
         "done = process([block] * 9, Pipeline(['lowercase'], 'en'), workers=2)\n"
@@ -372,7 +372,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
 def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
     path = tmp_path / "corpus"
     path.write_bytes(b"fine\n" * 9 + b"na\xefve\n" + b"fine\n" * 5)
-    blocks = files.read_blocks(path, 4)
+    blocks = text_lines.read_blocks(path, 4)
     with pytest.raises(UserError, match=r"corpus, line 10 is not UTF-8 \(byte 0xef at position 3"):
         [*corpus.process(blocks, Pipeline(["lowercase"], "en"), workers)]
 

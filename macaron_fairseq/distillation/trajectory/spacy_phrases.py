@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON
@@ -126,7 +126,7 @@ def write(text: Path, output: Path, model: str) -> int:
     """
     files.refuse_overwriting([text], output)
     pipeline = load(model)
-    found = lines(files.read_lines(text), pipeline, model)
+    found = lines(text_lines.read_lines(text), pipeline, model)
     with bar("finding phrases", " lines", items=found) as shown:
         files.write_lines(output, shown)
         return shown.n

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.progress import bar
+from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.scores import metrics, significance
 from macaron_fairseq.evaluation.training.runs import Run
 

@@ -11,8 +11,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.progress import bar
+from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.report import against_baseline, comparison
 from macaron_fairseq.evaluation.report.comparison import Group, Words
 from macaron_fairseq.evaluation.scores import failures, intervals, metrics

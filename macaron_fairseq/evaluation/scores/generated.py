@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.common.text_lines import read_lines
 
 HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")

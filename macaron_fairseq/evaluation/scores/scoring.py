@@ -11,8 +11,8 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.evaluation.scores.generated import best, in_order
 from macaron_fairseq.evaluation.scores.metrics import Score

@@ -9,7 +9,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
 from macaron_fairseq.evaluation.training.training_flags import (
     CACHES,
