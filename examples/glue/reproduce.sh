@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # GLUE: masked language models, Macaron Net next to a Transformer of equal size, from text to the table.
 #
-#   needs   text to pre-train on, and GLUE's own files; pip install '.[glue]'; for the
+#   needs   text to pre-train on, and GLUE's own files; pip install -e '.[glue]'; for the
 #           default models GPUs and weeks, for the tiny ones a CPU and a day, without QQP, MNLI and QNLI
 #   prints  GLUE's metrics on the dev sets, mean and standard deviation over the seeds of fine-tuning;
 #           the averages with and without WNLI; paired tests; the published rows, which are of the test sets
