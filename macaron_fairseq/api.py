@@ -61,7 +61,8 @@ class Translator:
         """Translate sentences, or one.
 
         They are preprocessed as the training data were. The search is fairseq-generate's; its
-        result is joined and detokenised. A warning on stderr tells of what was cut.
+        result is joined and detokenised. A warning on stderr tells of what was cut, and a bar how
+        far it has come.
 
         Args:
             text: sentences of raw text, of which an empty one stays empty; or one as a `str`.
@@ -89,7 +90,7 @@ class Translator:
         lines = [text] if isinstance(text, str | bytes | Path) else [*text]
         refuse_no_str(lines, "the sentences")
         self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
-        with bar("translating", " lines", total=len(lines)) as shown:
+        with bar("translating", " lines", total=len(lines), leave=False) as shown:
             blocks = translator.translate(
                 map(whole_characters, lines),
                 self.engine,
@@ -242,9 +243,9 @@ def read_lines(text: Lines, what: str) -> tuple[list[str], str]:
 
 def refuse_no_str(lines: Sequence[Any], what: str) -> None:
     """Raise a `UserError` at the first that is no `str`, as an empty cell of a table is none."""
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
-            raise UserError(f"{what} are to be str, and number {number} is {str(line)[:60]!r}")
+            raise UserError(f"{what} are to be str, and line {number} is {repr(line)[:60]}")
 
 
 def refuse_str(given: Any, what: str, instead: str = "or the pathlib.Path of a file") -> None:
@@ -380,6 +381,8 @@ class Dynamics:
 
     def write(self, output: Name = "dynamics") -> list[Path]:
         """Write dynamics.html, its numbers and its pictures to a folder; return their paths.
+
+        They replace those of an earlier run, whose tokens.html is removed.
 
         Raises:
             UserError: if one cannot be written; then none is.

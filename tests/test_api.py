@@ -103,7 +103,7 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
         with pytest.raises(UserError, match=sentence):
             model.translate("the", **search)
     for text in (["a", None], b"abc", ["a", b"b"]):
-        with pytest.raises(UserError, match=r"^the sentences are to be str, and number [01] is "):
+        with pytest.raises(UserError, match=r"^the sentences are to be str, and line [12] is "):
             model.translate(text)
     for words in (("x" * 5000, data), (models[0], "x" * 5000)):
         with pytest.raises(UserError, match="looks like text: give the name of a file or folder"):
@@ -160,7 +160,7 @@ def test_scores_are_sacrebleus_own_and_those_of_the_command(lowercase, tmp_path)
         ((["a"], [" "], "de"), "the references, line 1 is empty"),
         (
             (["a", math.nan], ["a", "b"], "de"),
-            "the hypotheses are to be str, and number 1 is 'nan'",
+            "the hypotheses are to be str, and line 2 is nan",
         ),
         ((["a"], ["a"], "de", ["blue"]), "unknown metric 'blue': .* Did you mean bleu"),
         ((["a"], ["a"], "de", ["tokenised-bleu"]), "compares the model's tokens"),

@@ -127,13 +127,10 @@ def run(args: argparse.Namespace) -> None:
     if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
     engine = ENGINES[args.engine](args, data)
-    output = args.output.resolve()
-    if (
-        args.input.is_file()
-        and str(args.output) != "-"
-        and (output.is_file() or not output.exists())
-    ):
-        args.when_interrupted = WHEN_INTERRUPTED_HERE.format(files.partial_of(output))
+    is_file = not files.is_stdout(args.output) and not files.number_of_open(args.output)
+    if args.input.is_file() and is_file:
+        partial = files.partial_of(args.output.resolve())
+        args.when_interrupted = WHEN_INTERRUPTED_HERE.format(partial)
     translator.translate_file(args.input, args.output, engine, data, batching_of(args))
 
 

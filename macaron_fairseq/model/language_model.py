@@ -38,7 +38,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
     load as fairseq users know it, with `score` and `sample`:
 
         model = MacaronLanguageModel.from_pretrained(
-            "checkpoints", "checkpoint_best.pt", "data-bin", bpe="subword_nmt", bpe_codes="codes",
+            "checkpoints", "checkpoint_best.pt", "data-bin", bpe="subword_nmt", bpe_codes="code",
         )
         model.score("A sentence.")["positional_scores"]
         model.sample("A sentence", beam=1, sampling=True)

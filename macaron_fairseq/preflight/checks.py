@@ -141,7 +141,7 @@ def warn_of_shared_types(given: Namespace) -> None:
     """
     size = getattr(given, "output_dictionary_size", -1)
     shares = getattr(given, "share_decoder_input_output_embed", False)
-    if size >= 0 and shares and not given.adaptive_softmax_cutoff:
+    if size >= 0 and shares and not getattr(given, "adaptive_softmax_cutoff", None):
         logger.warning(
             "with --share-decoder-input-output-embed the model predicts all types that it reads, "
             "and not the %d of --output-dictionary-size",

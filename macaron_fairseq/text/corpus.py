@@ -38,7 +38,7 @@ def tokenize(
     """
     refuse_mistakes([(source, output) for _, source, output in texts])
     pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
-    if codes:
+    if codes and texts and "bpe" in steps:
         refuse_fastbpe(codes)
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: give 1 or more")

@@ -139,7 +139,8 @@ def refuse_fastbpe(codes: Path) -> None:
     joins_end = any(symbol.endswith("</w>") for symbol in symbols)
     if merges.version == (0, 1) and joins_end and "</w>" not in symbols:
         raise UserError(
-            f"the BPE codes {codes} look like fastBPE's: put a line '#version: 0.2' before them"
+            f"the BPE codes {codes} look like fastBPE's: put a line '#version: 0.2' before them; "
+            "for a model that was trained without it, use subword-nmt apply-bpe"
         )
 
 

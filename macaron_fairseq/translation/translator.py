@@ -160,7 +160,7 @@ def translate_file(
         batching = replace(batching, lines=1)
     else:
         lines = text_lines.read_lines(source)
-    on_terminal = str(output) == "-" and files.is_terminal(sys.stdout)
+    on_terminal = files.is_stdout(output) and files.is_terminal(sys.stdout)
     with bar("translating", " lines", disable=is_typed) as shown:
         blocks = translate(
             lines,

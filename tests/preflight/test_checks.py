@@ -168,12 +168,14 @@ def test_an_average_of_a_pre_norm_model(arch):
 
 def test_a_smaller_output_dictionary_with_shared_weights(caplog):
     words = ["fairseq-train", "data", "--cpu", "--task", "language_modeling", "--max-tokens", "64"]
-    words += ["--arch", "macaron_transformer_lm_tiny", "--output-dictionary-size", "40"]
+    words += ["--output-dictionary-size", "40", "--arch"]
     shared = ["--share-decoder-input-output-embed"]
     adaptive = ["--adaptive-softmax-cutoff", "20"]
     for flags, is_said in ([], False), ([*shared, *adaptive], False), (shared, True):
-        apply(checks.check, [*words, *flags])
-        assert ("not the 40 of --output-dictionary-size" in caplog.text) == is_said
+        for arch in ("macaron_transformer_lm_tiny", "transformer_lm"):
+            apply(checks.check, [*words, arch, *flags])
+            assert ("not the 40 of --output-dictionary-size" in caplog.text) == is_said
+            caplog.clear()
 
 
 @pytest.mark.skipif(hasattr(np, "compat"), reason="this numpy is below 2")

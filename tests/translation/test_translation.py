@@ -591,7 +591,7 @@ def test_nothing_of_a_pipe_is_lost_and_text_may_begin_as_an_archive_does(data, t
     def fill():
         (tmp_path / "pipe").write_text("the new er\n")
 
-    writer = threading.Thread(target=fill)
+    writer = threading.Thread(target=fill, daemon=True)
     writer.start()
     cli.main([str(x) for x in [*words, tmp_path / "pipe", "-o", tmp_path / "out"]])
     writer.join()
