@@ -91,7 +91,9 @@ def last_epochs(run: Path, recipe: Recipe) -> list[Path]:
     found = [p for p in run.glob("checkpoint*.pt") if p.stem.removeprefix("checkpoint").isdecimal()]
     epochs = sorted(found, key=lambda p: int(p.stem.removeprefix("checkpoint")))
     if not epochs:
-        sys.exit(f"{run} holds no checkpoint of an epoch: {what_to_train(run)}")
+        short = "if it ended within its first one, raise --max-update; else "
+        is_short = (run / "checkpoint_last.pt").is_file()
+        sys.exit(f"{run} holds no checkpoint of an epoch: {short * is_short}{what_to_train(run)}")
     if len(epochs) < number:
         sys.exit(
             f"{run} holds {counted(len(epochs), 'checkpoint')} of an epoch, and {number} are to be "

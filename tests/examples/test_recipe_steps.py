@@ -545,6 +545,13 @@ def test_the_training_text_of_a_report_is_the_target_where_it_was_normalised(tmp
     assert "--train-text" not in iwslt14
 
 
+def test_what_ended_within_its_first_epoch_is_to_be_trained_longer(tmp_path):
+    for name in ("trained", "checkpoint_last.pt", "checkpoint_best.pt"):
+        (tmp_path / name).touch()
+    with pytest.raises(SystemExit, match="within its first one, raise --max-update; else it was"):
+        stage_evaluate.last_epochs(tmp_path, iwslt14(tmp_path, "--average", "2"))
+
+
 def test_the_last_epochs_are_averaged_by_their_numbers(tmp_path):
     recipe = iwslt14(tmp_path, "--average", "2")
     for name in ("8", "9", "10", "_best", "_last", "_3_40"):
