@@ -127,8 +127,7 @@ def run(args: argparse.Namespace) -> None:
     if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
     engine = ENGINES[args.engine](args, data)
-    is_file = not files.is_stdout(args.output) and not files.number_of_open(args.output)
-    if args.input.is_file() and is_file:
+    if args.input.is_file() and files.is_replaced(args.output):
         partial = files.partial_of(args.output.resolve())
         args.when_interrupted = WHEN_INTERRUPTED_HERE.format(partial)
     translator.translate_file(args.input, args.output, engine, data, batching_of(args))

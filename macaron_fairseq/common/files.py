@@ -109,7 +109,7 @@ def is_of_stdout(path: Path) -> bool:
 
 
 def is_of(path: Path, stream: Any) -> bool:
-    """Whether a standard stream comes from that file, or goes to it."""
+    """Whether a stream, or an open file, comes from that file or goes to it."""
     with suppress(OSError, ValueError, AttributeError):  # the last where it is closed
         return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
     return False
@@ -156,14 +156,14 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     """
     target: AbstractContextManager[BinaryIO]
     try:
-        if is_stdout(path):
+        if is_replaced(path):
+            target = to_file(path.resolve(), keep_partial)
+        elif is_stdout(path):
             target = to_stdout()
         elif number := number_of_open(path):  # where it stands
             target = os.fdopen(os.dup(number), "wb")
-        elif path.exists() and not path.is_file():
-            target = path.open("wb")
         else:
-            target = to_file(path.resolve(), keep_partial)
+            target = path.open("wb")
         with target as file:
             yield file
     except BrokenPipeError:
@@ -191,6 +191,12 @@ def number_of_open(path: Path) -> int:
 def is_stdout(path: Path) -> bool:
     """Whether `written` writes to standard output."""
     return str(path) == "-" or number_of_open(path) == 1
+
+
+def is_replaced(path: Path) -> bool:
+    """Whether `written` writes PATH.part first, as of all but streams, pipes and devices."""
+    is_open = is_stdout(path) or number_of_open(path)
+    return not is_open and (path.is_file() or not path.exists())
 
 
 def is_terminal(stream: Any) -> bool:
@@ -229,17 +235,11 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)  # another process may have it open, and goes on with its own
     with partial.open("xb") as file:
-
-        def is_own() -> bool:
-            with suppress(OSError):
-                return os.path.samestat(partial.stat(), os.fstat(file.fileno()))
-            return False
-
         try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if not is_own():
+            if not is_of(partial, file):
                 raise UserError(
                     f"another process has begun to write {path}, too: start this again once that "
                     "one has ended"
@@ -248,7 +248,7 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
                 shutil.copymode(path, partial)
             partial.replace(path)
         finally:
-            if not keep_partial and is_own():
+            if not keep_partial and is_of(partial, file):
                 with suppress(OSError):
                     partial.unlink()
 

@@ -156,10 +156,10 @@ def load(path: Path) -> dict[str, Any]:
 def refuse_program(path: Path, options: Any) -> None:
     """Raise a `UserError` if fairseq would run more than literals of a checkpoint's arguments."""
     for name, value in mapping(options).items():
-        is_program = isinstance(value, bytes | bytearray) or (
-            isinstance(value, str) and not is_literal(value)
-        )
-        if name in EVALUATED and is_program:
+        if name in EVALUATED and (
+            isinstance(value, bytes | bytearray)
+            or (isinstance(value, str) and not is_literal(value))
+        ):
             raise UserError(
                 f"{path} has the argument {name} = {value[:80]!r}, which fairseq would run: it was "
                 "not loaded"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.fast.linear import multiply_transposed
-from macaron_fairseq.fast.linear_gradients import SCALE, LinearGradients
+from macaron_fairseq.fast.linear_gradients import MOST_TOKENS, SCALE, LinearGradients
 
 # Tokens x types in memory at a time. From about this size on, matrix products on a CPU are as fast
 # as in one piece. An accelerator wants fewer and larger ones.
@@ -190,8 +190,8 @@ def chunks(tokens: int, weight: Tensor, together: int = 1) -> list[slice]:
     """
     elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
     size = max(1, elements // len(weight))
-    if weight.dtype == torch.float16:  # so many gradients, times SCALE and features, can be summed
-        size = min(size, 2040)
+    if weight.dtype == torch.float16:
+        size = min(size, MOST_TOKENS)
     size = max(together, size - size % together)
     return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
 

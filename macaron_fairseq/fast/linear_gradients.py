@@ -13,9 +13,9 @@ TYPES_AT_ONCE = 2**11
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
 
-# With larger features a sum over the tokens of a chunk could leave fp16, whose numbers end at
-# 65,504: a chunk has at most 2,040, whose gradients by a logit are multiplied by SCALE.
-LARGEST_FEATURE = 8
+# With more tokens in a chunk, or larger features, a sum over its tokens could leave fp16, whose
+# numbers end at 65,504: gradients by a logit are multiplied by SCALE.
+MOST_TOKENS, LARGEST_FEATURE = 2040, 8
 
 
 class LinearGradients:

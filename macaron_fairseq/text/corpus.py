@@ -45,7 +45,7 @@ def tokenize(
     workers = workers or environment.available_cores()
     for language, source, output in texts:
         # A bar would stand between the lines of a text that goes to a terminal.
-        on_terminal = str(output) == "-" and files.is_terminal(sys.stdout)
+        on_terminal = files.is_stdout(output) and files.is_terminal(sys.stdout)
         with bar(
             f"tokenising {source}", "B", size(source), unit_scale=True, disable=on_terminal
         ) as shown:

@@ -2,6 +2,8 @@
 
 import re
 
+WITHOUT_SPACES = "zh", "ja"  # between words
+
 # Of the languages for which there are such rules, the code of ISO 639-1 and those of 639-3 and 2.
 CODES = {
     "as": "asm",

@@ -17,7 +17,7 @@ from subword_nmt.apply_bpe import BPE
 from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.text.languages import short_code
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
 
 Step = Callable[[str], str]
 
@@ -96,21 +96,30 @@ def tokenizer(language: str) -> Tokenizer:
     return Tokenizer(language)
 
 
-def bpe(codes: Path) -> Step:
-    """subword-nmt apply-bpe with the merges in a file.
+def read_merges(codes: Path) -> BPE:
+    """The merges in a file of subword-nmt.
 
     Raises:
         UserError: if it is not such a file.
     """
     try:
         with codes.open(encoding="utf-8-sig", newline="\n") as file:
-            merges = BPE(file)
+            return BPE(file)
     except OSError as error:
         raise UserError(f"cannot read the BPE codes {codes}: {error.strerror or error}") from error
     except (SystemExit, ValueError) as error:
         if isinstance(error, SystemExit) and error.code in signals.STATUSES:
             raise
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
+
+
+def bpe(codes: Path) -> Step:
+    """subword-nmt apply-bpe with the merges in a file.
+
+    Raises:
+        UserError: see `read_merges`.
+    """
+    merges = read_merges(codes)
 
     @functools.lru_cache(CACHE)
     def parts(word: str) -> str:
@@ -133,8 +142,7 @@ def refuse_fastbpe(codes: Path) -> None:
     file says it is of version 0.2. In version 0.1 some merges join the end alone. This is for text
     to train on: a model that was trained on such text goes on with its merges as they are.
     """
-    with codes.open(encoding="utf-8-sig", newline="\n") as file:
-        merges = BPE(file)
+    merges = read_merges(codes)
     symbols = {symbol for pair in merges.bpe_codes for symbol in pair}
     joins_end = any(symbol.endswith("</w>") for symbol in symbols)
     if merges.version == (0, 1) and joins_end and "</w>" not in symbols:
@@ -193,7 +201,6 @@ def remove_bpe(lines: Sequence[str]) -> list[str]:
     return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
 
 
-WITHOUT_SPACES = "zh", "ja"
 AROUND_WIDE = regex.compile("(?<=[\uff01-\uff60]) +| +(?=[\uff01-\uff60])")  # as a full-width comma
 
 

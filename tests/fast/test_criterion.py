@@ -205,7 +205,7 @@ def test_gradients_of_the_same_loss_are_added(factor, tensors):
 
 @pytest.mark.parametrize("feature", [4, 100])
 def test_gradients_of_many_tokens_are_finite_in_fp16(feature, monkeypatch):
-    """As is each sum before it is fp32, of four times the gradients: fp16 ends at 65,504."""
+    """As is each sum before it is fp32, of scaled gradients: fp16 ends at 65,504."""
     monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2**22)
     features = torch.full((6000, 2), feature, dtype=torch.half)
     weight = torch.zeros(64, 2, dtype=torch.half, requires_grad=True)

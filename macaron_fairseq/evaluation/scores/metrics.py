@@ -12,7 +12,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.text.languages import short_code
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
 from macaron_fairseq.text.tokenization import Pipeline
 
 LOWER_IS_BETTER = ("WER", "PER", "TER")
@@ -103,7 +103,7 @@ def ter(
 
     In Chinese and Japanese, whose words have no spaces between them, a character is a word.
     """
-    by_character = language_code(language) in ("zh", "ja")
+    by_character = language_code(language) in WITHOUT_SPACES
     metric = TER(case_sensitive=not lowercase, normalized=by_character, asian_support=by_character)
     result = metric.corpus_score(hypotheses, [references])
     return Score("TER", result.score, metric.get_signature().format())
