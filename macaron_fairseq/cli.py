@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib import import_module
-from itertools import takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.common.words import empty_word, unknown_option
 from macaron_fairseq.version import __version__
 
-WIDTH = 100  # of descriptions that are not lines already
+WIDTH = 100  # of the lines of a help text, at most
 
 # In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
 # some need PyTorch or fairseq, whose imports take seconds.
@@ -69,8 +69,27 @@ LARGE = "torch", "fairseq"
 INSTALL = "install this package with what it depends on, as its README says"
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Fills paragraphs, and cuts no option at a hyphen. Indented lines, such as examples, stay."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # The name is private, and argparse's subclasses override it too.
+        blocks = groupby(text.strip("\n").split("\n"), lambda line: not line or line[0] == " ")
+        filled = [
+            [*lines] if as_they_are else self._split_lines(" ".join(lines), width)
+            for as_they_are, lines in blocks
+        ]
+        return "\n".join(chain.from_iterable(filled))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), min(width, WIDTH), break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Names the word that is empty or an unknown option, before argparse says what is missing."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all words can be read and all options are known."""
@@ -171,23 +190,14 @@ def flush_stdout() -> None:
 
 def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the whole command line; only the commands asked for know their arguments."""
-    parser = Parser(
-        prog="macaron-fairseq",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog="macaron-fairseq", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        command = commands.add_parser(name, help=summary)
         if name in asked:
             module = import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
-            if command.description and "\n" not in command.description:
-                command.description = textwrap.fill(command.description, WIDTH)
     return parser
 
 

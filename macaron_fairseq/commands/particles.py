@@ -221,7 +221,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             description=f"Write {name}.json and {name}.png: {summary}.",
             epilog=(WEIGHTS if "weights" in options else "")
             + f"example:\n  macaron-fairseq particles {name} -o particles",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         one.add_argument(
             "-o",

@@ -330,6 +330,19 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
     assert len(asked) == 1 and arguments.split()[: len(words)] == words
 
 
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_fits_a_narrow_terminal_but_for_what_is_copied(words, capsys, monkeypatch):
+    texts = {}
+    for columns in (60, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        texts[columns] = help_of(words, capsys)
+        prose = [line for line in texts[columns].splitlines() if line[:1].isupper()]
+        assert max(map(len, prose)) <= min(columns, cli.WIDTH)
+    commands = {w: re.findall(r"^  [a-z].*macaron-.*", text, re.M) for w, text in texts.items()}
+    assert commands[60] == commands[200]
+    assert texts[60].split("options:")[0] != texts[200].split("options:")[0]
+
+
 def test_the_commands_are_listed_with_an_example(capsys):
     text = help_of([], capsys)
     assert all(re.search(rf"^    {name}\b", text, re.M) for name in cli.COMMANDS)
