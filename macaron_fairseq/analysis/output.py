@@ -1,7 +1,6 @@
 """What a command of this room leaves in its folder: numbers as JSON, pictures, pages, tables."""
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,22 +10,11 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.common import environment, files
-from macaron_fairseq.common.errors import UserError
 
 LONG = 100_000  # numbers
 
 # A file's content: bytes and text as they are, all else as JSON.
 Content = bytes | str | Mapping[str, Any]
-
-
-def refuse_unwritable(folder: Path) -> None:
-    """Raise a `UserError` now, not after hours, if a folder cannot be written to."""
-    files.refuse_file(folder)
-    existing = next(
-        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
-    )
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {existing}: give --output another folder")
 
 
 def provenance() -> dict[str, Any]:

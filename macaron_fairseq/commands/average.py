@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq.model import averaging  # with PyTorch, which --help does not wait for
 
     paths = averaging.select(args.inputs, args.last, args.best)
-    files.refuse_overwriting(paths, args.output)
+    files.refuse_output(paths, args.output)
     averaging.save(averaging.average(paths), args.output)
     said = f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}"
     if files.is_stdout(args.output):  # it does not belong into the checkpoint

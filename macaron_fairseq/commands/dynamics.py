@@ -344,7 +344,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         import matplotlib  # noqa: F401 - which is needed at the end
 
-        from macaron_fairseq.analysis import interactive_page, models, output, sentences
+        from macaron_fairseq.analysis import interactive_page, models, sentences
 
         if args.jacobian:
             import statsmodels  # noqa: F401 - which is needed at the end
@@ -355,7 +355,7 @@ def run(args: argparse.Namespace) -> None:
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl networkx statsmodels", "dynamics")
 
-    output.refuse_unwritable(args.output)
+    files.refuse_unwritable(args.output)
     if args.tokens_page:
         interactive_page.library()  # if it is missing, one is to learn it now
         if args.jacobian:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, folder, positive, seed
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis.order import toy_systems
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
-    output.refuse_unwritable(args.output)
+    files.refuse_unwritable(args.output)
     if args.path:
         from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
         from macaron_fairseq.analysis import models, sentences

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from macaron_fairseq.analysis.particles.choices import CHOICES, NEURONS, STRENGTH
 from macaron_fairseq.commands.arguments import folder, number, positive, whole
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
@@ -271,6 +272,6 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis.particles.run import run as run_experiment
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
-    output.refuse_unwritable(args.output)
+    files.refuse_unwritable(args.output)
     parameters = {k: v for k, v in vars(args).items() if k not in OF_THE_COMMAND}
     output.report(run_experiment(args.choice, parameters, args.output, args.animate, args.page))

@@ -86,8 +86,11 @@ def is_stored(path: Path) -> bool:
         return False
 
 
-def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
-    """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
+def refuse_output(inputs: Iterable[Path], output: Path) -> None:
+    """Raise a `UserError` now, not after hours, if an output cannot be written or is an input.
+
+    So it is with what it is called while it is written.
+    """
     inputs = [*inputs]
     named = [path for path in inputs if str(path) != "-" and path.is_file()]
     if is_stdout(output):
@@ -101,6 +104,8 @@ def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
         for taken, name in ((final, output), (partial_of(final), partial_of(final))):
             if taken.is_file() and path.samefile(taken):
                 raise UserError(f"{name} is one of the files to read: choose another name")
+    if is_replaced(output):
+        refuse_unwritable(final.parent)
 
 
 def is_of_stdout(path: Path) -> bool:
@@ -115,10 +120,14 @@ def is_of(path: Path, stream: Any) -> bool:
     return False
 
 
-def refuse_file(folder: Path) -> None:
-    """Raise a `UserError` now, not after hours, if a folder to write to is a file."""
+def refuse_unwritable(folder: Path) -> None:
+    """Raise a `UserError` now, not after hours, if a folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: give --output a folder")
+        raise UserError(f"{folder} is a file: name a folder")
+    above = (folder.absolute(), *folder.absolute().parents)
+    existing = next(path for path in above if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {existing}: name another folder")
 
 
 def sha256(path: Path) -> str:

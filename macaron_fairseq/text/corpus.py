@@ -69,7 +69,7 @@ def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
             raise UserError(f"{output} is named as the output of several files")
         if (partial := files.partial_of(output.resolve())) in outputs:
             raise UserError(f"{partial} is what {output} is called while it is written: rename it")
-        files.refuse_overwriting(sources, output)
+        files.refuse_output(sources, output)
 
 
 def size(path: Path) -> int | None:

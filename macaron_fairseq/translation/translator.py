@@ -184,7 +184,7 @@ def refuse_unreadable(source: Path, output: Path) -> None:
         raise UserError(f"{source}: no such file")
     if source.is_dir():
         raise UserError(f"{source} is a folder: name a file")
-    files.refuse_overwriting([source], output)
+    files.refuse_output([source], output)
 
 
 def refuse_missing(paths: str, what: str) -> None:

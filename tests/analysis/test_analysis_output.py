@@ -14,7 +14,7 @@ from helpers.stored import CHECKPOINT
 from macaron_fairseq import UserError, analysis, cli
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.particles import simulation
-from macaron_fairseq.common import progress
+from macaron_fairseq.common import files, progress
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -80,13 +80,13 @@ def test_a_full_disk_behind_a_file_is_one_sentence(words, name, tmp_path):
 
 def test_what_cannot_be_written_to_is_refused_at_once(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file: give --output a folder"):
-        output.refuse_unwritable(tmp_path / "file")
-    output.refuse_unwritable(tmp_path / "a" / "b")
+    with pytest.raises(UserError, match="file is a file: name a folder"):
+        files.refuse_unwritable(tmp_path / "file")
+    files.refuse_unwritable(tmp_path / "a" / "b")
     asked = []
     monkeypatch.setattr(os, "access", lambda *args: asked.append(args))
-    with pytest.raises(UserError, match=rf"^cannot write to {tmp_path}: give --output another"):
-        output.refuse_unwritable(tmp_path / "a" / "b")
+    with pytest.raises(UserError, match=rf"^cannot write to {tmp_path}: name another"):
+        files.refuse_unwritable(tmp_path / "a" / "b")
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]
 
 

@@ -353,7 +353,7 @@ def test_standard_input_is_one_text(data, tmp_path):
 
 def test_a_file_is_no_folder_to_write_to(data, tmp_path):
     (tmp_path / "out").touch()
-    with pytest.raises(UserError, match=f"^{tmp_path}/out is a file: give --output a folder"):
+    with pytest.raises(UserError, match=f"^{tmp_path}/out is a file: name a folder"):
         command(data, out=tmp_path / "out")
 
 

@@ -363,7 +363,7 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
             r"1,000,000,000,000 neurons are .* numbers: lower --neurons, until",
         ),
         (["histograms", "--time", "3", "--shown", "4"], r"--shown 4 is after the end"),
-        (["trajectories", "-o", __file__], r"is a file: give --output a folder"),
+        (["trajectories", "-o", __file__], r"is a file: name a folder"),
     ],
 )
 def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):

@@ -215,8 +215,20 @@ def test_what_a_file_is_called_while_it_is_written_is_no_input(tmp_path):
     part = tmp_path / "out.part"
     part.write_text("kept")
     with pytest.raises(UserError, match=r"out\.part is one of the files to read: choose another"):
-        files.refuse_overwriting([part], tmp_path / "out")
-    files.refuse_overwriting([part], tmp_path / "other")
+        files.refuse_output([part], tmp_path / "out")
+    files.refuse_output([part], tmp_path / "other")
+
+
+def test_an_output_in_a_folder_that_is_not_writable_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    said = f"^cannot write to {tmp_path}: name another folder"
+    with pytest.raises(UserError, match=said):
+        files.refuse_output([], tmp_path / "out")
+    with pytest.raises(UserError, match=said):
+        files.refuse_output([], tmp_path / "new" / "out")
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    for written_in_place in ("-", "/dev/null"):
+        files.refuse_output([], Path(written_in_place))
 
 
 def test_the_file_that_standard_input_comes_from_is_no_output(tmp_path, monkeypatch):
@@ -227,9 +239,9 @@ def test_the_file_that_standard_input_comes_from_is_no_output(tmp_path, monkeypa
         with pytest.raises(
             UserError, match=r"standard input comes from .*news\.en: choose another"
         ):
-            files.refuse_overwriting([Path("-")], tmp_path / "news.en")
-        files.refuse_overwriting([Path("-")], tmp_path / "news.de")
-        files.refuse_overwriting([], tmp_path / "news.en")
+            files.refuse_output([Path("-")], tmp_path / "news.en")
+        files.refuse_output([Path("-")], tmp_path / "news.de")
+        files.refuse_output([], tmp_path / "news.en")
 
 
 def test_a_folder_that_a_kill_left_between_two_names_is_kept(tmp_path):

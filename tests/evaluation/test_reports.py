@@ -389,7 +389,7 @@ def test_a_report_of_nothing_is_refused(pair, out):
     with pytest.raises(UserError, match="there are no runs to compare: name their folders"):
         report([], out / "report")
     (out / "file").touch()
-    with pytest.raises(UserError, match="file is a file: give --output a folder"):
+    with pytest.raises(UserError, match="file is a file: name a folder"):
         report(pair, out / "file")
     edit(pair[1] / "manifest.json", set_data("tests", [])[1])
     with pytest.raises(UserError, match="was trained with data that has no test set"):

@@ -10,7 +10,6 @@ from matplotlib.animation import FFMpegWriter, PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from macaron_fairseq.analysis import output
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import following
@@ -38,7 +37,7 @@ def refuse_unwritable(path: Path) -> None:
         raise UserError(f"{path} needs ffmpeg, which is not installed: install it, or take a .gif")
     if path.is_dir():
         raise UserError(f"{path} is a folder: give --animate the name of a file in it")
-    output.refuse_unwritable(path.parent)
+    files.refuse_output([], path)
 
 
 def write(movie: Movie, path: Path) -> None:

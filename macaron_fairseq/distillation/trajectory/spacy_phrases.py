@@ -124,7 +124,7 @@ def write(text: Path, output: Path, model: str) -> int:
     Raises:
         UserError: as `load` and `lines` do, or if a file cannot be read or written.
     """
-    files.refuse_overwriting([text], output)
+    files.refuse_output([text], output)
     pipeline = load(model)
     found = lines(text_lines.read_lines(text), pipeline, model)
     with bar("finding phrases", " lines", items=found) as shown:

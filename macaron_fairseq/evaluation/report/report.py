@@ -60,7 +60,7 @@ def write(
     """
     if not folders:
         raise UserError("there are no runs to compare: name their folders")
-    files.refuse_file(out)
+    files.refuse_unwritable(out)
     if train_text and train_text != STDIO and not train_text.exists():
         raise UserError(f"{train_text}: no such file")
     entries = read_published(published) if published else []

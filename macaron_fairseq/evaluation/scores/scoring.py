@@ -232,7 +232,7 @@ def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
     if len({*taken, *while_written}) < len(taken) + len(while_written):
         raise UserError(f"{given[0]} would hold both hypotheses and scores: name two files")
     for path in given:
-        files.refuse_overwriting(inputs, path)
+        files.refuse_output(inputs, path)
 
 
 # --- the hypotheses ------------------------------------------------------------------------------
