@@ -216,7 +216,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         without `reduce` they are left out.
 
         Raises:
-            UserError: if a teacher's output holds NaN or infinity.
+            SystemExit: if a teacher's output holds NaN or infinity.
         """
         if not self.is_taught(model):
             return super().forward(model, sample, reduce)
@@ -236,14 +236,14 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         return loss, sample_size, {**log, **{name: x.data for name, x in self.sums.items()}}
 
     def refuse_nan(self) -> None:
-        """Raise a `UserError` if something was not finite, and the teacher is why."""
+        """Raise a `SystemExit` if something was not finite, and the teacher is why."""
         entropy = self.sums.get("teacher_entropy")
         is_bad = entropy is not None and not torch.isfinite(entropy)
         distance, states = self.sums.get("trajectory_loss"), self.teacher_states
         if distance is not None and states is not None and not torch.isfinite(distance):
             is_bad = is_bad or not states.are_finite()
         if is_bad:
-            raise UserError(teachers.NOT_FINITE)
+            raise SystemExit(teachers.NOT_FINITE)  # after a `UserError` fairseq saves crash.pt
 
     def is_taught(self, model: BaseFairseqModel) -> bool:
         """Whether the teachers are asked."""

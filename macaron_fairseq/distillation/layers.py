@@ -82,7 +82,10 @@ class States:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[States]:
-    """Keep the states of the passes of a model, without its final LayerNorm; the last pass counts.
+    """Keep the states of the passes of a model; the last pass counts.
+
+    That of a side's last layer is the one after its final LayerNorm, if it has one. So the authors
+    of MTA and the teachers of SRA have it: Hugging Face's last hidden state is normalised.
 
     Raises:
         UserError: if it is no Transformer.
@@ -102,6 +105,14 @@ def recorded(model: nn.Module) -> Iterator[States]:
         for side, layers in sides.items()
         for number, layer in enumerate(layers, 1)
     ]
+
+    def keep_last(side: str, number: int, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if number in states.after[side]:  # or else the layer was left out
+            states.after[side][number] = output
+
+    for side, layers in sides.items():
+        if norm := getattr(getattr(model, side), "layer_norm", None):
+            hooks.append(norm.register_forward_hook(partial(keep_last, side, len(layers))))
     try:
         yield states
     finally:

@@ -1,4 +1,4 @@
-"""Processes that would each train a separate model instead of one together.
+"""Processes that train together, or would each train a separate model instead.
 
 fairseq takes the number of processes from the GPUs that it sees, not from torchrun, srun or mpirun.
 If it sees one GPU or none, each process silently trains alone, and all write to the same folder.
@@ -6,8 +6,12 @@ Each refusal can go when its test fails, `test_fairseq_does_not_see_what_torchru
 and the three after it.
 """
 
+import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from macaron_fairseq.common.errors import UserError
 
@@ -71,3 +75,31 @@ def is_first(args: Namespace, environ: Mapping[str, str]) -> bool:
 def is_by_torchrun(environ: Mapping[str, str]) -> bool:
     """Whether torchrun started this process."""
     return all(name in environ for name in TORCHRUN)
+
+
+def explain() -> None:
+    """Let a mistake that one of several processes finds end the command with its sentence."""
+    sys.excepthook = instead_of_traceback(sys.excepthook)
+
+
+def instead_of_traceback(others: Callable[..., None]) -> Callable[..., None]:
+    """What Python calls last of all, in the process that has started those of each GPU.
+
+    It knows of their errors by the text of a traceback, or by a status.
+
+    Args:
+        others: is called for what is no user's mistake.
+    """
+    name = f"{UserError.__module__}.{UserError.__qualname__}: "
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        _, found, sentence = str(error).rpartition(name)
+        if isinstance(error, ProcessRaisedException) and found:
+            print(sentence.strip(), file=sys.stderr)
+        elif isinstance(error, ProcessExitedException) and error.exit_code == 1:
+            # A `SystemExit`, whose sentence the process has printed.
+            print(f"process {error.error_index} ended the training, see above", file=sys.stderr)
+        else:
+            others(kind, error, trace)
+
+    return hook

@@ -8,7 +8,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from macaron_fairseq.common.errors import explain_path
 from macaron_fairseq.model.base import as_namespace
-from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
+from macaron_fairseq.preflight import batches, checks, command_line, missing, ranks, save_folder
 from macaron_fairseq.preflight.command_line import CommandLine
 
 # What trains an architecture that is registered later, as those of other packages are.
@@ -63,4 +63,5 @@ def start(argv: Sequence[str]) -> None:
         explain_path(error)
         raise
     batches.explain(line)
+    ranks.explain()
     save_folder.claim(line)

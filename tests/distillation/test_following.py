@@ -95,6 +95,12 @@ def test_layers_that_do_not_exist_are_refused(text, message):
     assert message in str(refused.value)
 
 
+def after_norm(model, side, state):
+    """A side's last state after its final LayerNorm; post-norm models have none."""
+    norm = getattr(model, side).layer_norm
+    return state if norm is None else norm(state)
+
+
 @pytest.mark.parametrize("arch", [STUDENT, "transformer_tiny_pre_norm", "transformer"])
 def test_recorded_states_are_those_that_fairseq_returns(arch):
     model = build(arch, *FLAGS, "--encoder-layers", "3")
@@ -104,8 +110,12 @@ def test_recorded_states_are_those_that_fairseq_returns(arch):
     encoder = model.encoder(data["src_tokens"], data["src_lengths"], return_all_hiddens=True)
     for side, known in (("encoder", encoder["encoder_states"]), ("decoder", extra["inner_states"])):
         assert len(states.after[side]) == len(known) - 1
-        for number, state in enumerate(known[1:], 1):
+        for number, state in enumerate(known[1:-1], 1):
             torch.testing.assert_close(states[side, number], state.transpose(0, 1))
+        last = after_norm(model, side, known[-1]).transpose(0, 1)
+        torch.testing.assert_close(states[side, len(known) - 1], last)
+        if side == "encoder":  # of which fairseq returns it, too
+            torch.testing.assert_close(last, encoder["encoder_out"][0].transpose(0, 1))
     assert not any(x._forward_hooks for x in model.modules())
 
 
@@ -271,6 +281,8 @@ def test_the_loss_is_the_sum_of_its_parts(w, spans, teacher):
         _, extra = one(**inputs)
         encoder = one.encoder(inputs["src_tokens"], inputs["src_lengths"], return_all_hiddens=True)
         states[name] = {"encoder": encoder["encoder_states"], "decoder": extra["inner_states"]}
+        for side, found in states[name].items():
+            found[-1] = after_norm(one, side, found[-1])
     met = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
     for side, key in (("encoder", "src_tokens"), ("decoder", "prev_output_tokens")):
         tokens = inputs[key]
@@ -637,7 +649,7 @@ def test_nan_in_a_teachers_states_is_refused(tmp_path):
     model = build(STUDENT, *FLAGS).train()
     options = {"teacher": str(tmp_path / "t.pt"), "trajectory_weight": 1.0, "distill_weight": 0.0}
     ours = following(model, **options)
-    with pytest.raises(UserError, match="the teacher's output holds NaN"):
+    with pytest.raises(SystemExit, match="the teacher's output holds NaN"):
         ours(model, sample())
 
 

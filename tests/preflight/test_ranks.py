@@ -4,6 +4,7 @@ A test named `test_fairseq_...` fails once fairseq has mended the fault: then it
 """
 
 import subprocess
+import sys
 from argparse import Namespace
 
 import pytest
@@ -23,6 +24,7 @@ from helpers.small import (
 from helpers.toy_corpus import train
 from omegaconf import OmegaConf
 from torch.distributed import HashStore
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from macaron_fairseq import UserError
 from macaron_fairseq.preflight import (
@@ -146,3 +148,38 @@ def test_fairseq_train_is_refused(data_bin, tmp_path, monkeypatch):
     done = train(data_bin, tmp_path / "save", *NO_DROPOUT, check=False)
     assert done.returncode == 1 and "torchrun started 2 processes" in done.stdout
     assert "Traceback" not in done.stdout and not (tmp_path / "save").exists()
+
+
+# --- mistakes that one of several processes finds ------------------------------------------------
+
+
+def of_each_gpu(number, kind):
+    """What a process does that fairseq-train starts."""
+    if kind == "mistake" and number:
+        raise UserError("the first line\nthe second")
+    if kind == "end" and number:
+        raise SystemExit("a sentence")
+    if kind == "fault":
+        raise ValueError("no user's")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("mistake", "the first line\nthe second\n"),
+        ("end", "process 1 ended the training, see above\n"),
+        ("fault", ""),
+    ],
+)
+def test_a_mistake_in_a_process_of_a_gpu_ends_the_command_with_its_sentence(
+    kind, said, monkeypatch, capfd
+):
+    others = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
+    ranks.explain()
+    with pytest.raises((ProcessRaisedException, ProcessExitedException)) as failed:
+        torch.multiprocessing.spawn(of_each_gpu, (kind,), nprocs=2)
+    capfd.readouterr()
+    sys.excepthook(type(failed.value), failed.value, None)
+    assert capfd.readouterr().err == said
+    assert len(others) == (kind == "fault")

@@ -219,7 +219,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         of each token: without `reduce` this is the parent.
 
         Raises:
-            UserError: if the teacher's output holds NaN or infinity.
+            SystemExit: if the teacher's output holds NaN or infinity.
         """
         if self.teachers is None or not model.training or not reduce:
             return super().forward(model, sample, reduce)
@@ -267,9 +267,9 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         return {"cross_loss": crossing.uld(student, teacher)}
 
     def refuse_nan(self, loss: Tensor, teacher: Pass) -> None:
-        """Raise a `UserError` if the loss is not finite, and the teacher is why."""
+        """Raise a `SystemExit` if the loss is not finite, and the teacher is why."""
         if not torch.isfinite(loss) and not teacher.is_finite():
-            raise UserError(teachers.NOT_FINITE)
+            raise SystemExit(teachers.NOT_FINITE)  # after a `UserError` fairseq saves crash.pt
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

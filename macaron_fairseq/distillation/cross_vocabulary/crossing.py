@@ -119,20 +119,13 @@ class Pass:
     states: States
     attended: Attended
 
-    def state(self, side: str, number: int) -> Tensor:
-        """The state after a layer, (batch, length, dim), of the last one after its LayerNorm."""
-        states = self.states[side, number]
-        module = getattr(self.model, side)
-        is_last = number == self.count(side)
-        return module.layer_norm(states) if is_last and module.layer_norm is not None else states
-
     def count(self, side: str) -> int:
         """How many layers a side has."""
         return len(layers.layers_of(self.model)[side])
 
     def centres(self, side: str, number: int, members: Tensor) -> tuple[Tensor, Tensor]:
         """The centres of mass of spans after a layer, (batch, spans, dim), and tokens' weights."""
-        states = self.state(side, number)
+        states = self.states[side, number]
         states = states.to(torch.promote_types(states.dtype, torch.float32))
         mask = read_by(side, self.sample["net_input"]).ne(self.padding)
         weights = self.attended.weights(side, number, mask).to(states.dtype)
@@ -140,7 +133,7 @@ class Pass:
 
     def outputs(self) -> Tensor:
         """The decoder's last states, (batch, length, dim)."""
-        return self.state(DECODER, self.count(DECODER))
+        return self.states[DECODER, self.count(DECODER)]
 
     def logits(self, states: Tensor, types: Tensor | None = None) -> Tensor:
         """The output layer's logits of some last states, (n, dim), in fp32 at least.
