@@ -28,8 +28,10 @@ raw/train.*, tokenized/train.* and bpe/train.*. Its preprocessing.json has the t
 of the source, the settings, and how many translations were dropped for which reason.
 
 examples:
-  macaron-fairseq distill --teacher teacher/averaged/checkpoint.pt --data DATA -o DATA.distilled
-  macaron-fairseq distill --teacher one.pt:two.pt --data DATA --best-of 5 --mix -o DATA.distilled
+  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled \\
+    --max-len-a 1.5 --max-len-b 10
+  macaron-fairseq distill --teacher one.pt:two.pt --data DATA -o DATA.distilled \\
+    --max-len-a 1.5 --max-len-b 10 --best-of 5 --mix
   fairseq-train DATA.distilled/data-bin --user-dir "$(macaron-fairseq user-dir)" \\
     --arch macaron_transformer_student ...
 
@@ -76,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop a translation if more than this share of its words is in the source; 1 drops "
         "none (default: 0.5)",
     )
+    add(
+        "--keep-parts",
+        action="store_true",
+        help="leave FOLDER.parts, so that without FOLDER the same command with other filters joins "
+        "them again",
+    )
     add_search(parser)
     add_shards(parser, "FOLDER.parts")
     add_device(parser)
@@ -104,6 +112,7 @@ def run(args: argparse.Namespace) -> None:
         ),
         shard=args.shard,
         join=args.join,
+        keep_parts=args.keep_parts,
         precision=args.precision,
     )
     show(str(result) if args.shard else f"wrote {args.output}: {result}")

@@ -15,7 +15,8 @@ SIDES = ENCODER, DECODER = "encoder", "decoder"
 def layers_of(model: Any) -> dict[str, Sequence[Any]]:
     """The layers of each side that a model has; a language model has a decoder alone.
 
-    A recurrent or convolutional side has none of a Transformer's.
+    A recurrent side has none, nor one of fairseq's fully convolutional models. Layers of dynamic
+    convolution count, which have a width but no self-attention.
     """
     sides: dict[str, Any] = {side: getattr(model, side, None) for side in SIDES}
     # Going through fairseq's list in training would leave out the layers that dropout leaves out.

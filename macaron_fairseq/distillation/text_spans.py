@@ -12,11 +12,10 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.spans import members_within
+from macaron_fairseq.text.tokenization import SENTENCEPIECE, SUBWORD_NMT, mark_of
 
 SPAN_KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
 
-# How subword-nmt marks a part of a word that goes on, and SentencePiece one that begins.
-GOES_ON, BEGINS = "@@", "▁"
 PHRASE_LINE = re.compile(r"\s*(\d{1,9}-\d{1,9}(\s+\d{1,9}-\d{1,9})*)?\s*")
 FORMAT = (
     "each line has the phrases of a sentence as FIRST-LAST, words counted from 0, such as '0-2 4-5'"
@@ -35,11 +34,14 @@ class Words:
         self.special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self.unknown = dictionary.unk()
         symbols = dictionary.symbols
-        self.goes_on = torch.tensor([x.endswith(GOES_ON) for x in symbols])
-        begins = torch.tensor([x.startswith(BEGINS) for x in symbols])
-        self.is_bpe = bool(self.goes_on.any())
-        self.is_sentencepiece = bool(begins.any()) and not self.is_bpe
-        self.is_inside = ~begins if self.is_sentencepiece else torch.zeros_like(begins)
+        mark = mark_of(symbols[dictionary.nspecial :])
+        self.is_bpe, self.is_sentencepiece = mark == SUBWORD_NMT, mark == SENTENCEPIECE
+        none = torch.zeros(len(symbols), dtype=torch.bool)
+        self.goes_on = self.is_inside = none
+        if self.is_bpe:
+            self.goes_on = torch.tensor([x.endswith(SUBWORD_NMT) for x in symbols])
+        if self.is_sentencepiece:
+            self.is_inside = torch.tensor([not x.startswith(SENTENCEPIECE) for x in symbols])
 
     def numbers(self, tokens: Tensor) -> Tensor:
         """The number of each token's word in its sentence, from 0; -1 for special symbols.

@@ -188,6 +188,7 @@ class Pipeline:
 # --- and back ------------------------------------------------------------------------------------
 
 
+SUBWORD_NMT = "@@"  # with which it ends a part of a word that goes on
 SENTENCEPIECE = "\u2581"  # with which it begins words; text may hold that sign, too
 
 
@@ -199,6 +200,27 @@ def is_sentencepiece(marked: int, lines: int) -> bool:
 def remove_bpe(lines: Sequence[str]) -> list[str]:
     """Join what subword-nmt split; a mark at the end of a line has no partner and goes too."""
     return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
+
+
+def mark_of(tokens: Sequence[str]) -> str:
+    """Which mark tokens or a dictionary's symbols have: `SUBWORD_NMT`, `SENTENCEPIECE` or "".
+
+    A text may hold either sign for another reason. So the more frequent one counts, and only if one
+    token of a thousand has it.
+    """
+    counts = {
+        SUBWORD_NMT: sum(x.endswith(SUBWORD_NMT) for x in tokens),
+        SENTENCEPIECE: sum(x.startswith(SENTENCEPIECE) for x in tokens),
+    }
+    mark = max(counts, key=counts.__getitem__)
+    return mark if counts[mark] and 1000 * counts[mark] >= len(tokens) else ""
+
+
+def join_tokens(lines: Sequence[str], mark: str) -> list[str]:
+    """Words of tokens that were cut with a mark, see `mark_of`, with spaces between."""
+    if mark != SENTENCEPIECE:
+        return remove_bpe(lines)
+    return [line.replace(" ", "").replace(SENTENCEPIECE, " ").strip(" ") for line in lines]
 
 
 AROUND_WIDE = regex.compile("(?<=[\uff01-\uff60]) +| +(?=[\uff01-\uff60])")  # as a full-width comma

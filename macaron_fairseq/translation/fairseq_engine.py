@@ -115,20 +115,39 @@ class FairseqEngine:
         """The best hypothesis of each sentence of a batch."""
         return [best[0] for best in self.search_n_best(batch, 1)]
 
-    def search_n_best(self, batch: Sequence[Tokens], number: int) -> list[list[Tokens]]:
-        """The best hypotheses of each sentence of a batch, so many at most, the best first."""
+    def search_n_best(
+        self, batch: Sequence[Tokens], number: int, length: int = 0
+    ) -> list[list[Tokens]]:
+        """The best hypotheses of each sentence of a batch, so many at most, the best first.
+
+        What does not fit into a GPU's memory is searched in halves.
+
+        Args:
+            batch: the sentences.
+            number: see above.
+            length: of the longest sentence of the whole batch, where this is a part of it:
+                `longest` depends on it.
+        """
         source, target = self.task.source_dictionary, self.task.target_dictionary
         sentences = [torch.tensor([*map(source.index, x), source.eos()]) for x in batch]
+        length = length or max(map(len, sentences))
         data = self.task.build_dataset_for_inference(sentences, [len(x) for x in sentences])
-        sample = data.collater([data[i] for i in range(len(data))])
+        padded = {"source": length, "target": None}
+        sample = data.collater([data[i] for i in range(len(data))], pad_to_length=padded)
         if self.device.type == "cuda":
             sample = utils.move_to_cuda(sample, self.device)
         try:
             found = self.task.inference_step(self.generator, self.models, sample)
         except torch.OutOfMemoryError as error:
-            raise UserError(OUT_OF_MEMORY) from error
+            if len(batch) == 1:
+                raise UserError(OUT_OF_MEMORY) from error
+            found = None  # not in here, where the error holds on to its memory
         except AssertionError as error:  # with NaN fairseq's search does not come to an end
             raise UserError(NOT_FINITE) from error
+        if found is None:
+            half = (len(batch) + 1) // 2
+            parts = batch[:half], batch[half:]
+            return [x for part in parts for x in self.search_n_best(part, number, length)]
         if not all(beam and math.isfinite(beam[0]["score"]) for beam in found):
             raise UserError(NOT_FINITE)
         best = {

@@ -754,6 +754,20 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
         taught(world, model)
 
 
+KERNELS = "layers=1", "kernel-size-list=[3]", "conv-type=lightweight"
+
+
+def test_layers_without_self_attention_are_refused_by_sra_alone(world):
+    """fairseq's dynamic convolutions; what their last token attends to is not known."""
+    flags = [f"--{side}-{x}-dim=16" for side in ("encoder", "decoder") for x in ("embed", "conv")]
+    flags += [f"--{side}-{x}" for side in ("encoder", "decoder") for x in KERNELS]
+    model = build("lightconv", *flags, for_task=world.task).train()
+    with pytest.raises(UserError, match="the student has layers without self-attention, by which"):
+        taught(world, model)
+    loss, *_ = taught(world, model, cross_vocabulary_loss="uld")(model, batch(world))
+    assert loss.isfinite()
+
+
 def test_dictionaries_without_a_common_type_are_refused(world):
     model = student_of(world)
     ours = taught(world, model, cross_vocabulary_loss="uld")

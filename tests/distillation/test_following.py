@@ -627,6 +627,10 @@ def test_phrases_of_books_in_several_folders_are_refused(tmp_path):
     plan = Plan(spans="phrases", target_phrases=str(tmp_path / "phrases"))
     with pytest.raises(UserError, match="needs the training data in one folder"):
         Following(plan, *models, books)
+    for method in ("none", "truncate"):
+        Following(plan, *models, language_task(data="a", shorten_method=method))
+    with pytest.raises(UserError, match="random_crop begins samples anywhere"):
+        Following(plan, *models, language_task(data="a", shorten_method="random_crop"))
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_filters_and_their_counts(folder, tmp_path):
         "a": (["a", ",", "new", "is"], ["new", ",", "a", "est"]),  # 2 of 3 words copied
         "öl": (["öl", ",", "a", "is"], ["öl", "est", ",", ","]),  # 1 of 2
         "low@@": (["low@@", "er"], ["low@@", "est"]),  # other words, of equal parts; kept
+        "&quot;": (["&quot;", "a"], ["er", "<unk>"]),
     }
     write_set(data, "train", [(source, source) for source, _ in cases.values()])
     result = distilling.distill(
@@ -191,8 +192,8 @@ def test_filters_and_their_counts(folder, tmp_path):
         Choice(max_ratio=2, max_copied=0.5),
         lambda: stub({first: target for first, (_, target) in cases.items()}),
     )
-    assert result.kept == result.pairs == 3 and result.sentences == 9
-    assert [*result.dropped.values()] == [1, 1, 1, 2, 1]
+    assert result.kept == result.pairs == 3 and result.sentences == 10
+    assert [*result.dropped.values()] == [1, 1, 1, 1, 2, 1]
     assert lines(tmp_path / "out" / "bpe" / "train.de") == ["er est", "öl est , ,", "low@@ est"]
     assert lines(tmp_path / "out" / "tokenized" / "train.de") == ["er est", "öl est , ,", "lowest"]
     found = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["distilled"]
@@ -230,11 +231,47 @@ def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
         ("1 2 3 .", "1 2 3 .", 0),  # no word has a letter
         ("&quot; a &quot;", "&quot; b &quot;", 0),
         ("a a b", "a a c c", 1 / 2),
-        ("low@@ er x", "low@@ er", 1),
+        ("lower x", "lower", 1),
     ],
 )
 def test_copied(source, target, share):
-    assert copied(source.split(), target.split()) == pytest.approx(share)
+    assert copied(source, target) == pytest.approx(share)
+
+
+def test_pieces_of_sentencepiece_are_no_words(folder, tmp_path):
+    """Neither for the filter of copies, nor in the texts."""
+    data = write_data(tmp_path / "data")
+    for language in ("en", "de"):
+        path = data / "data-bin" / f"dict.{language}.txt"
+        pieces = path.read_text("utf-8").replace("low@@", "▁low").replace("the", "▁the")
+        path.write_text(pieces.replace("new", "▁new"), "utf-8")
+    cases = {
+        "▁low": (["▁low", "er"], ["▁new", "er"]),  # lower, newer
+        "▁the": (["▁the", "est", "▁new"], ["▁the", "est"]),  # a copy
+    }
+    write_set(data, "train", [(source, source) for source, _ in cases.values()])
+    result = distilling.distill(
+        str(folder.teacher),
+        data_folder.read(data),
+        tmp_path / "out",
+        Search(),
+        Batching(),
+        Choice(),
+        lambda: stub({first: target for first, (_, target) in cases.items()}),
+    )
+    assert result.kept == 1 and result.dropped["copied"] == 1
+    for kind, expected in (("raw", "newer"), ("tokenized", "newer"), ("bpe", "▁new er")):
+        assert lines(tmp_path / "out" / kind / "train.de") == [expected]
+
+
+def test_parts_can_be_kept_and_joined_again_by_other_filters(folder, whole, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    distill(folder, out, "--max-ratio", "1", "--keep-parts", *KEEP_ALL)
+    assert files_of(out) != whole and (tmp_path / "out.parts").is_dir()
+    shutil.rmtree(out)
+    monkeypatch.setattr(fairseq_engine, "load", None)  # nothing is translated
+    distill(folder, out, *KEEP_ALL)
+    assert files_of(out) == whole and not (tmp_path / "out.parts").exists()
 
 
 def test_sets_that_fairseq_would_join_are_all_translated(folder, whole, tmp_path):

@@ -1,6 +1,7 @@
 """Phrases by spaCy: which words they are, the file of them, and what is refused."""
 
 import sys
+from itertools import chain
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from macaron_fairseq import cli
 from macaron_fairseq.distillation import text_spans
 from macaron_fairseq.distillation.text_spans import Words
 from macaron_fairseq.distillation.trajectory import spacy_phrases
+from macaron_fairseq.text.tokenization import mark_of
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed: the extra [spacy]")
 
@@ -58,8 +60,8 @@ def test_of_phrases_in_one_another_the_longest_counts():
 
 
 def test_words_are_those_of_the_training_text():
-    assert spacy_phrases.words("▁the ▁ber lin ▁is") == ["the", "berlin", "is"]
-    assert spacy_phrases.words("<2de> ▁ber lin ▁ ▁is ▁ &quot;") == [
+    assert spacy_phrases.words("▁the ▁ber lin ▁is", "▁") == ["the", "berlin", "is"]
+    assert spacy_phrases.words("<2de> ▁ber lin ▁ ▁is ▁ &quot;", "▁") == [
         "<2de>",
         "berlin",
         "▁",
@@ -68,13 +70,22 @@ def test_words_are_those_of_the_training_text():
     ]
 
 
-@pytest.mark.parametrize("line", ["<2de> ▁ber lin ▁is", "lin ▁is", "▁ ▁is", "a@@ b ▁ c", "@@ b"])
-def test_words_have_the_numbers_of_training(line):
-    pieces = line.split()
-    known = symbols(*{*pieces, "▁x" if "▁" in line else "x@@"})
-    tokens = torch.tensor([[known.index(x) for x in pieces] + [known.eos()]])
-    numbers = Words(known).numbers(tokens)
-    assert len(spacy_phrases.words(line)) == int(numbers.max()) + 1
+@pytest.mark.parametrize(
+    "text",
+    [
+        ["<2de> ▁ber lin ▁is", "lin ▁is", "▁ ▁is", "a@@ ▁b ▁c"],
+        ["a@@ b ▁ c", "@@ b", "the ▁ cat", "x@@ y@@ z"],
+    ],
+)
+def test_words_have_the_numbers_of_training(text):
+    """One mark is that of the whole text, and the other one a sign like any."""
+    pieces = [line.split() for line in text]
+    known = symbols(*dict.fromkeys(chain(*pieces)))
+    mark = mark_of([*chain(*pieces)])
+    for line, of_line in zip(text, pieces, strict=True):
+        tokens = torch.tensor([[known.index(x) for x in of_line] + [known.eos()]])
+        numbers = Words(known).numbers(tokens)
+        assert len(spacy_phrases.words(line, mark)) == int(numbers.max()) + 1
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +103,8 @@ def pipeline(tmp_path_factory):
 
 
 def test_the_command_writes_what_training_reads(pipeline, tmp_path, capsys):
-    (tmp_path / "text").write_text("er is new\n\nnew low@@ er lo@@ w\nis is\n")
+    text = "er is new\n\nnew low@@ er lo@@ w\nis is\n"
+    (tmp_path / "text").write_text(text)
     cli.main(
         ["phrases", str(tmp_path / "text"), "--spacy", str(pipeline), "-o", str(tmp_path / "out")]
     )

@@ -183,6 +183,30 @@ def codes(tmp_path):
     return path
 
 
+@pytest.mark.parametrize(
+    ("tokens", "mark"),
+    [
+        (["a@@", "b"], "@@"),
+        (["▁a", "b"], "▁"),
+        (["a", "b@@c", "d▁"], ""),
+        (["▁", "a@@", "b@@"], "@@"),
+        (["▁x", "▁y", "z@@"], "▁"),
+        (["▁", *["word"] * 999], "▁"),
+        (["▁", *["word"] * 1000], ""),  # a sign in a text of words
+        ([], ""),
+    ],
+)
+def test_the_mark_of_tokens_is_the_frequent_one(tokens, mark):
+    assert tokenization.mark_of(tokens) == mark
+
+
+def test_tokens_are_joined_by_their_mark():
+    pieces = ["▁the ▁ber lin , ▁is", "", "▁ ▁x@@ ▁y"]
+    assert tokenization.join_tokens(pieces, "▁") == ["the berlin, is", "", "x@@ y"]
+    for mark in ("@@", ""):
+        assert tokenization.join_tokens(["a@@ b ▁c d@@"], mark) == ["ab ▁c d"]
+
+
 def test_bpe_applies_the_merges(codes):
     segment = Pipeline(["lowercase", "bpe"], "en", codes)
     assert segment("Low lower slow") == "low lo@@ w@@ e@@ r s@@ low"

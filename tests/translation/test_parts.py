@@ -319,6 +319,34 @@ def test_output_that_is_not_finite_is_refused(folder, tmp_path):
         engine.search([["the", "new"]])
 
 
+def test_what_does_not_fit_into_memory_is_searched_in_halves(folder, monkeypatch):
+    """With the limit of the whole batch: a translation is as long as in one piece."""
+    data = data_folder.read(folder / "data")
+    search = Search(max_len_a=0.5, max_len_b=0)
+    engine = fairseq_engine.load(str(CHECKPOINT), data, search, use_gpu=False)
+    batch = [["the", "new"], ["er"] * 9, ["a"], ["is"] * 4, ["est", "the", "a"]]
+    whole = engine.search_n_best(batch, 2)
+    assert max(len(best) for best, *_ in whole) == engine.longest(batch)
+    tried, step = [], engine.task.inference_step
+
+    def small(generator, models, sample):
+        tried.append(len(sample["id"]))
+        if len(sample["id"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return step(generator, models, sample)
+
+    monkeypatch.setattr(engine.task, "inference_step", small)
+    assert engine.search_n_best(batch, 2) == whole
+    assert tried == [5, 3, 2, 1, 2]
+
+    def none(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engine.task, "inference_step", none)
+    with pytest.raises(UserError, match="The GPU is out of memory: lower --max-tokens"):
+        engine.search_n_best(batch, 1)
+
+
 def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, monkeypatch):
     found = Parts(tmp_path / "out.parts", {}, 3, 1)
     found.folder.mkdir()

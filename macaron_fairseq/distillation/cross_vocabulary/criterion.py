@@ -7,6 +7,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -29,7 +30,12 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
 )
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.distillation.layer_plan import LayerPlan, match_last
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, refuse_layer_dropout
+from macaron_fairseq.distillation.layers import (
+    DECODER,
+    ENCODER,
+    layers_of,
+    refuse_layer_dropout,
+)
 from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap
@@ -197,6 +203,12 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     "student and teacher have no type in common: learn by "
                     "--cross-vocabulary-loss uld"
                 )
+            for whose, model in (("student", student), ("teacher", teacher)):
+                if not all(hasattr(x, "self_attn") for x in chain(*layers_of(model).values())):
+                    raise UserError(
+                        f"the {whose} has layers without self-attention, by which sra weighs "
+                        "tokens: learn by --cross-vocabulary-loss uld"
+                    )
             pairs = self.plan.pairs(student, teacher, match_last)
             self.sra = Sra(pairs, student, teacher, types, self.temperature)
             if ENCODER in pairs:

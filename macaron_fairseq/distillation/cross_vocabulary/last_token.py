@@ -53,11 +53,13 @@ def of_last_token(network: Any, states: Tensor, mask: Tensor) -> Tensor:
     with torch.no_grad():
         places = torch.arange(mask.shape[1], device=mask.device)
         last = (mask * places).amax(1)
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        # Under autocast the stream's precision need not be that of the weights.
+        states = states.to(network.q_proj.weight.dtype)
         query = states[torch.arange(len(states), device=states.device), last]
         heads = network.num_heads, -1
         q = (network.q_proj(query) * network.scaling).unflatten(-1, heads)
         k = network.k_proj(states).unflatten(-1, heads)
-        dtype = torch.promote_types(states.dtype, torch.float32)
         scores = torch.einsum("bhd,blhd->bhl", q, k).to(dtype)
         hidden = ~mask.bool().unsqueeze(1)
         scores = scores.masked_fill(hidden, torch.finfo(dtype).min)

@@ -14,7 +14,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from macaron_fairseq.distillation.cross_vocabulary.losses import Range, common_spans
-from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON, Words
+from macaron_fairseq.distillation.text_spans import Words
+from macaron_fairseq.text.tokenization import SENTENCEPIECE, SUBWORD_NMT
 
 CACHE = 100_000  # words that are kept, some 50 MB
 
@@ -62,11 +63,11 @@ class Recoder:
         symbols = self.student.symbols
         if not self.words.is_sentencepiece:
             return list(symbols)
-        words = {x.removeprefix(BEGINS) for x in symbols if x.startswith(BEGINS)}
-        found = [x.removeprefix(BEGINS) for x in symbols]
+        words = {x.removeprefix(SENTENCEPIECE) for x in symbols if x.startswith(SENTENCEPIECE)}
+        found = [x.removeprefix(SENTENCEPIECE) for x in symbols]
         for i in range(self.student.nspecial, len(symbols)):
-            if not symbols[i].startswith(BEGINS) and symbols[i] in words:
-                found[i] = BEGINS + symbols[i]
+            if not symbols[i].startswith(SENTENCEPIECE) and symbols[i] in words:
+                found[i] = SENTENCEPIECE + symbols[i]
         return found
 
     def __call__(self, batch: Tensor, before: Sequence[int] | None = None) -> list[Recoded]:
@@ -146,7 +147,7 @@ class Recoder:
 
 def bare(symbol: str) -> str:
     """The text of a part of a word, without the marks of BPE."""
-    return symbol.removesuffix(GOES_ON).removeprefix(BEGINS)
+    return symbol.removesuffix(SUBWORD_NMT).removeprefix(SENTENCEPIECE)
 
 
 def ends(texts: Sequence[str]) -> list[int]:

@@ -50,6 +50,7 @@ def distill(
     *,
     shard: Shard | None = None,
     join: bool = False,
+    keep_parts: bool = False,
     precision: str = "fp32",
 ) -> Result | str:
     """Translate a training set, or what is left of it, and write a data folder of the translations.
@@ -64,6 +65,7 @@ def distill(
         load: loads the teacher; it is called if there is something to translate.
         shard: translate this job's share alone, and write no folder.
         join: translate nothing; all parts must be there.
+        keep_parts: leave OUT.parts, to be joined again by another choice.
         precision: in which the teacher computes.
 
     Returns:
@@ -98,7 +100,8 @@ def distill(
         if not (found := translated_pairs.stored(out, training, choice, about)):
             raise UserError(f"{out} {IS_THERE}")
         with work.held(mine):
-            work.remove()
+            if not keep_parts:
+                work.remove()
         return found
     if join:
         work.refuse_incomplete()
@@ -108,7 +111,8 @@ def distill(
         if shard:
             return work.said(shard)
         result = translated_pairs.write(training, work, out, choice, about)
-        work.remove()
+        if not keep_parts:
+            work.remove()
         return result
 
 
@@ -147,7 +151,7 @@ def translate(
                     ranks = ranks or [*range(len(hypotheses))]
                     candidates = [hypotheses[k] for k in ranks]
                     reference = training.words(1, before + i)
-                    chosen, bleu = most_similar(metric, candidates, reference, training.data)
+                    chosen, bleu = most_similar(metric, candidates, reference, training)
                     best = candidates[chosen]
                     more = {"rank": ranks[chosen] + 1, "bleu": round(bleu, 2)}
                 if len(best) >= longest:
@@ -166,13 +170,13 @@ def entry(source: Tokens, target: Tokens, **more: Any) -> str:
 
 
 def most_similar(
-    metric: BLEU, hypotheses: Sequence[Tokens], reference: Tokens, data: DataFolder
+    metric: BLEU, hypotheses: Sequence[Tokens], reference: Tokens, training: TrainingSet
 ) -> tuple[int, float]:
     """Which hypothesis has the highest sentence BLEU, the first of equal ones, and that BLEU.
 
     Both are compared as detokenised text.
     """
-    *texts, of_reference = data.decode([*hypotheses, reference])
+    *texts, of_reference = training.text(1, [*hypotheses, reference])
     scores = [metric.sentence_score(text, [of_reference]).score for text in texts]
     best = max(range(len(scores)), key=scores.__getitem__)
     return best, scores[best]

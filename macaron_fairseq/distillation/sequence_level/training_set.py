@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.text.tokenization import join_tokens, mark_of
 
 
 class TrainingSet:
@@ -36,6 +38,7 @@ class TrainingSet:
         languages = (data.source, data.target)
         folder = data.path / "data-bin"
         self.dictionaries = [load_dictionary(data.dictionary(x)) for x in languages]
+        self.marks = [mark_of(x.symbols[x.nspecial :]) for x in self.dictionaries]
         self.pair = next(
             (
                 pair
@@ -85,6 +88,16 @@ class TrainingSet:
         """The same as text, without the end."""
         dictionary = self.dictionaries[side]
         return [dictionary[x] for x in self.tokens(side, i).tolist() if x != dictionary.eos()]
+
+    def join(self, side: int, lines: Sequence[str]) -> list[str]:
+        """Words of a side's tokens, both with spaces between."""
+        return join_tokens(lines, self.marks[side])
+
+    def text(self, side: int, sentences: Sequence[Tokens]) -> list[str]:
+        """Raw text of a side's tokens."""
+        words = self.join(side, [" ".join(tokens) for tokens in sentences])
+        language = (self.data.source, self.data.target)[side]
+        return self.data.decode([line.split() for line in words], language)
 
     def hashes(self) -> str:
         """What stands for its content."""

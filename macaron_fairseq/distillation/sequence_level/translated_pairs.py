@@ -19,19 +19,20 @@ from torch import Tensor
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, Tokens
-from macaron_fairseq.text.tokenization import remove_bpe
 from macaron_fairseq.translation.parts import Parts
 from macaron_fairseq.version import __version__
 
 # Why a translation is dropped, in the order in which it is asked.
-TOO_LONG, CUT, EMPTY, RATIO, COPIED = REASONS = (
+TOO_LONG, CUT, EMPTY, UNKNOWN, RATIO, COPIED = REASONS = (
     "source too long for the teacher",
     "cut at the maximum length",
     "empty",
+    "with an unknown token",
     "lengths too different",
     "copied",
 )
@@ -88,25 +89,29 @@ def said(dropped: Mapping[str, int]) -> str:
 # --- Filters -------------------------------------------------------------------------------------
 
 
-def reason_to_drop(source: Tokens, target: Tokens, choice: Choice) -> str:
-    """Which of `REASONS` there is to drop a pair; "" for none."""
+def reason_to_drop(source: Tokens, target: Tokens, choice: Choice, training: TrainingSet) -> str:
+    """Which of `REASONS` there is to drop a pair of the training set; "" for none."""
     if not (source and target):
         return EMPTY
+    if training.dictionaries[1].unk_word in target:
+        return UNKNOWN
     short, long = sorted((len(source), len(target)))
     if long > choice.max_ratio * short:
         return RATIO
-    return COPIED if copied(source, target) > choice.max_copied else ""
+    words = [training.join(i, [" ".join(x)])[0] for i, x in enumerate((source, target))]
+    return COPIED if copied(*words) > choice.max_copied else ""
 
 
-def copied(source: Tokens, target: Tokens) -> float:
+def copied(source: str, target: str) -> float:
     """The share of a translation's words that stand in the source, whatever their case.
 
     Only words with a letter count; 0 if there is none. Ott et al. 2018 (arXiv 1803.00047) call a
     pair a copy from a half on, without punctuation and numbers.
     """
     ours, theirs = (
-        [word for word in line.casefold().split() if any(map(str.isalpha, html.unescape(word)))]
-        for line in remove_bpe([" ".join(target), " ".join(source)])  # Moses escapes some marks
+        # Moses escapes some marks.
+        [word for word in text.casefold().split() if any(map(str.isalpha, html.unescape(word)))]
+        for text in (target, source)
     )
     known = set(theirs)
     return sum(word in known for word in ours) / len(ours) if ours else 0.0
@@ -188,7 +193,7 @@ def write_pairs(training: TrainingSet, work: Parts, folder: Path, choice: Choice
     data = training.data
     dropped = Counter(dict.fromkeys(REASONS, 0))
     kept = 0
-    with Pairs(training, folder) as pairs:
+    with Pairs(training, folder) as pairs, bar("writing", " lines", len(training)) as shown:
         if choice.mix:
             for lines in work.ranges():
                 pairs.add([(training.tokens(0, i), training.tokens(1, i)) for i in lines])
@@ -201,12 +206,15 @@ def write_pairs(training: TrainingSet, work: Parts, folder: Path, choice: Choice
                         f"{work.path(lines)} is not of sentence {i + 1} of {data.path}: remove it, "
                         "and run its shard again"
                     )
-                if reason := entry.get("dropped") or reason_to_drop(source, target, choice):
+                if reason := entry.get("dropped") or reason_to_drop(
+                    source, target, choice, training
+                ):
                     dropped[reason] += 1
                 else:
                     some.append((training.tokens(0, i), numbers(target, training.dictionaries[1])))
             pairs.add(some)
             kept += len(some)
+            shown.update(len(lines))
     if not kept:
         raise UserError(
             f"no translation is kept ({said(dropped)}): look at --max-ratio and --max-copied, and "
@@ -264,8 +272,8 @@ class Pairs:
                 ids = pair[side].tolist()
                 sentences.append([dictionary[x] for x in ids if x != dictionary.eos()])
             bpe = [" ".join(tokens) for tokens in sentences]
-            decoded = self.training.data.decode(sentences, language)
-            for kind, lines in zip(TEXTS, (decoded, remove_bpe(bpe), bpe), strict=True):
+            forms = self.training.text(side, sentences), self.training.join(side, bpe), bpe
+            for kind, lines in zip(TEXTS, forms, strict=True):
                 self.texts[kind, language].writelines(line + "\n" for line in lines)
 
     def __exit__(self, *_: object) -> None:

@@ -104,6 +104,11 @@ class Following(Maps):
                 f"--trajectory-spans {plan.spans} needs the training data in one folder, since "
                 "phrases are by the number of the sentence in it"
             )
+        if self.phrases and getattr(of_task(task), "shorten_method", None) == "random_crop":
+            raise UserError(
+                "--shorten-method random_crop begins samples anywhere, so that no phrase is where "
+                "its file says: give --shorten-method truncate, or other --trajectory-spans"
+            )
         self.checked: Any = None  # the training data that the files go with
 
     def forward(self, student: States, teacher: States, sample: Mapping[str, Any]) -> Tensor:

@@ -6,16 +6,18 @@ phrases within one another the longest counts. `text_spans.Phrases` reads the fi
 
 import html
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON
-from macaron_fairseq.text.tokenization import remove_bpe
+from macaron_fairseq.text.tokenization import SENTENCEPIECE, mark_of, remove_bpe
 
 Span = tuple[int, int]  # the first word and the last, from 0
+
+BEGIN = 1000  # lines that tell what has cut a text into tokens
 
 VERB_PHRASE = [
     {"POS": "AUX", "OP": "*"},
@@ -87,9 +89,13 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
     """
     from spacy.tokens import Doc
 
+    texts = iter(texts)
+    begin = [*islice(texts, BEGIN)]
+    mark = mark_of([token for text in begin for token in text.split()])
+
     def docs() -> Iterator[Any]:
-        for text in texts:
-            yield Doc(pipeline.vocab, words=words(text))
+        for text in chain(begin, texts):
+            yield Doc(pipeline.vocab, words=words(text, mark))
 
     for doc in pipeline.pipe(docs()):
         if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
@@ -100,17 +106,22 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
         yield " ".join(f"{first}-{last}" for first, last in (phrases(doc) if len(doc) else ()))
 
 
-def words(text: str) -> list[str]:
-    """The words of a tokenised sentence, as in training, and what Moses escapes as it was."""
-    if BEGINS not in text or GOES_ON in text:
+def words(text: str, mark: str) -> list[str]:
+    """The words of a tokenised sentence, as in training, and what Moses escapes as it was.
+
+    Args:
+        text: the sentence.
+        mark: of the whole text, see `mark_of`.
+    """
+    if mark != SENTENCEPIECE:
         return [html.unescape(word) for word in remove_bpe([text])[0].split()]
     found: list[str] = []
     for piece in text.split():
-        if piece.startswith(BEGINS) or not found:
-            found.append(piece.removeprefix(BEGINS))
+        if piece.startswith(SENTENCEPIECE) or not found:
+            found.append(piece.removeprefix(SENTENCEPIECE))
         else:
             found[-1] += piece
-    return [html.unescape(word) or BEGINS for word in found]  # a mark may be all of a word
+    return [html.unescape(word) or SENTENCEPIECE for word in found]  # a mark may be all of a word
 
 
 def write(text: Path, output: Path, model: str) -> int:
