@@ -8,6 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
@@ -113,6 +114,13 @@ def read_merges(codes: Path) -> BPE:
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
 
 
+class NoCache(dict[str, Any]):
+    """In place of subword-nmt's, which would grow with the corpus; threads may share this one."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Keep nothing."""
+
+
 def bpe(codes: Path) -> Step:
     """subword-nmt apply-bpe with the merges in a file.
 
@@ -120,10 +128,10 @@ def bpe(codes: Path) -> Step:
         UserError: see `read_merges`.
     """
     merges = read_merges(codes)
+    merges.cache = NoCache()
 
     @functools.lru_cache(CACHE)
     def parts(word: str) -> str:
-        merges.cache.clear()  # subword-nmt's own, which would grow with the corpus
         return " ".join(merges.segment_tokens([word]))
 
     def segment(line: str) -> str:
