@@ -30,10 +30,11 @@ def summary(recipe: Recipe) -> str:
     else:
         seeds = f"mean and standard deviation of {len(recipe.seeds)} seeds"
     lines = [f"Scores, {seeds}", *scores(recipe)]
-    commands = {"The whole report": read}
-    if recipe.merges:  # translate cuts words by BPE
-        commands["Translate, a line each"] = translate
-    commands["What the layers do to the tokens"] = dynamics
+    commands = {
+        "The whole report": read,
+        "Translate, a line each": translate,
+        "What the layers do to the tokens": dynamics,
+    }
     for what, words in commands.items():
         lines += [f"{what}:", f"  {shown(words)}"]
     return "\n".join(lines)

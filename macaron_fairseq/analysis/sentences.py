@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, repeat, zip_longest
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ class Data:
     target: Dictionary | None
     encode: tuple[Encode, Encode]
     is_causal: bool = False  # of a causal language model
+    tests: Sequence[str] = ()  # names of test sets, where a recipe made the folder
+
+    def subset(self, name: str) -> str:
+        """What fairseq calls a set: a recipe's test sets are its test, test1 and so on."""
+        return f"test{self.tests.index(name) or ''}" if name in self.tests else name
 
     @property
     def dictionaries(self) -> list[Path]:
@@ -143,10 +149,17 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
             f"{folder} does not tell its languages: name them with --source-lang and --target-lang"
         )
     encode: tuple[Encode, Encode] = (str.split, str.split)
+    tests: Sequence[str] = ()
     if made:
-        encode = made.encoder(source), made.encoder(target)
-    dictionaries = [read_dictionary(folder / f"dict.{x}.txt") for x in (source, target)]
-    return Data(folder, (source, target), dictionaries[0], dictionaries[1], encode)
+        encode, tests = (when_used(made, source), when_used(made, target)), made.tests
+    ours, theirs = (read_dictionary(folder / f"dict.{x}.txt") for x in (source, target))
+    return Data(folder, (source, target), ours, theirs, encode, tests=tests)
+
+
+def when_used(made: data_folder.DataFolder, language: str) -> Encode:
+    """A folder's encoder, which reads the merges at the first line: binarised sets need none."""
+    encoder = cache(lambda: made.encoder(language))
+    return lambda line: encoder()(line)
 
 
 def completed(
@@ -182,7 +195,7 @@ def open_monolingual(data: Path, is_causal: bool = False) -> Data:
     encode: Encode = str.split
     if (data / data_folder.NAME).is_file():
         made = data_folder.read(data)
-        encode = made.encoder(made.source)
+        encode = when_used(made, made.source)
     folder = binarised(data)
     dictionary = read_dictionary(folder / "dict.txt")
     return Data(folder, None, dictionary, None, (encode, encode), is_causal)
@@ -222,7 +235,7 @@ def read(
         data: the models' data.
         text: a file, "-" for standard input, or lines.
         target: its translation, line by line; None if there is none.
-        subset: the name of the data set.
+        subset: the name of the data set, as fairseq or the recipe calls it.
         limit: the most sentences.
         longest: the most tokens that a model reads of one, its beginning and end included, or of
             its translation; sentences with more are left out.
@@ -235,7 +248,9 @@ def read(
         found = from_text(data, text, target)
         where = name = name_of(text, "the text")
     else:
-        found = from_data_set(data, subset)
+        known = data.subset(subset)
+        found = from_data_set(data, known)
+        subset += f", which is {known}" * (known != subset)
         where, name = f"{data.folder}, set {subset}", f"the set {subset} of {data.folder}"
     sentences = (
         Sentence(number, data.encoder_input(x), None if y is None else data.decoder_input(y))
@@ -324,8 +339,9 @@ def from_data_set(data: Data, subset: str) -> Iterator[Numbers]:
         names = [f"{subset}.{(found or orders)[0]}.{language}" for language in data.pair]
     if not (data.folder / f"{names[0]}.idx").is_file():
         raise UserError(
-            f"{data.folder} has no file {names[0]}.idx: choose a set with --gen-subset, or give a "
-            "file of raw text"
+            f"{data.folder} has no file {names[0]}.idx: choose a set with --gen-subset"
+            + f" ({', '.join(data.tests)})" * bool(data.tests)
+            + ", or give a file of raw text"
         )
     # fairseq would complain of a truncated index while it is being thrown away, too.
     refuse_truncated(data.folder, {subset})

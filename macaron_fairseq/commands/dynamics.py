@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--gen-subset",
         metavar="SET",
-        help="the set of DATA to read (default: test)",
+        help="the set of DATA to read, as fairseq or the recipe calls it (default: test)",
     )
     add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
     add("--target-lang", metavar="LANG", help="needed if it does not tell")

@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
     add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
-    add("--gen-subset", metavar="SET", help="the set of DATA to read (default: test)")
+    add(
+        "--gen-subset",
+        metavar="SET",
+        help="the set of DATA to read, as fairseq or the recipe calls it (default: test)",
+    )
     add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
     add("--target-lang", metavar="LANG", help="needed if it does not tell")
     add(

@@ -35,6 +35,7 @@ class DataFolder:
     source_steps: list[str]
     target_steps: list[str]
     sha256: dict[str, str] = field(default_factory=dict)  # by name: `code`, dict.en.txt
+    tests: list[str] = field(default_factory=list)  # the names of fairseq's test, test1 and so on
 
     def dictionary(self, language: str) -> Path:
         """The dictionary of a language that fairseq-preprocess wrote.
@@ -61,7 +62,9 @@ class DataFolder:
         Raises:
             UserError: if a step is not known or the BPE merges cannot be read.
         """
-        apply = Pipeline([*self.steps(language), "bpe"], language, self.path / CODES)
+        has_merges = not self.sha256 or CODES in self.sha256 or (self.path / CODES).exists()
+        steps = [*self.steps(language), *(["bpe"] if has_merges else [])]
+        apply = Pipeline(steps, language, self.path / CODES)
         return lambda line: apply(line).split()
 
     def decode(self, sentences: Sequence[Tokens], language: str = "") -> list[str]:
@@ -127,8 +130,10 @@ def read(path: Path) -> DataFolder:
     get: Any = files.read_json(description, {}, hint).get
     source, target, steps = get("source"), get("target"), get("source_steps")
     target_steps, sha256 = get("target_steps", steps), get("sha256", {})
+    tests = get("tests", [])
     if not (
         are_texts([source, target])
+        and are_texts(tests)
         and are_texts(steps)
         and are_texts(target_steps)
         and is_mapping(sha256)
@@ -138,7 +143,7 @@ def read(path: Path) -> DataFolder:
         raise UserError(f"{description} names the step bpe, which follows all others: leave it out")
     for step in [*steps, *target_steps]:
         look_up(STEPS, step, "step", str(description))
-    found = DataFolder(path, source, target, steps, target_steps, sha256)
+    found = DataFolder(path, source, target, steps, target_steps, sha256, tests)
     found.refuse_changed(sha256, f"{description} says")
     return found
 

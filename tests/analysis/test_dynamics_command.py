@@ -745,6 +745,32 @@ def test_a_sentence_with_padding_is_refused(data, tmp_path):
     )
 
 
+def test_test_sets_have_the_names_that_a_recipe_gave_them(tmp_path):
+    """Of several, fairseq calls the first test and the second test1; without merges, too."""
+    folder = write_test_set(tmp_path / "data", ["the new"])
+    for path in (folder / "data-bin").glob("test.*"):
+        shutil.copy(path, path.with_name(path.name.replace("test.", "test1.")))
+    words = sentences.read_dictionary(folder / "data-bin" / "dict.en.txt")
+    binarise(folder / "data-bin" / "test1.en-de.en", words, [["öl", "er"]])
+    (folder / "code").unlink()
+    description = json.loads((folder / "preprocessing.json").read_text())
+    (folder / "preprocessing.json").write_text(
+        json.dumps({**description, "tests": ["dev", "test"]})
+    )
+
+    opened = sentences.open_translation(folder, None, None)
+    for name, first, where in (
+        ("dev", "the", "set dev, which is test"),
+        ("test", "öl", "set test, which is test1"),
+        ("test1", "öl", "set test1"),
+    ):
+        sample = sentences.read(opened, subset=name)
+        assert words[sample.sentences[0].source[0]] == first
+        assert sample.where == f"{folder / 'data-bin'}, {where}"
+    with pytest.raises(UserError, match=r"choose a set with --gen-subset \(dev, test\), or"):
+        sentences.read(opened, subset="valid")
+
+
 def test_words_that_nothing_has_split_are_told(data, capsys):
     folder = data / "data-bin"
     opened = sentences.open_translation(folder, "en", "de")

@@ -34,6 +34,7 @@ from macaron_fairseq.analysis.residual import (
     page,
     pictures,
     rows,
+    subjects,
     topology,
 )
 from macaron_fairseq.commands import dynamics
@@ -454,6 +455,18 @@ def test_a_label_is_of_one_model(data, tmp_path):
     assert refused(data, *flags, paths=[CHECKPOINT, path], out=tmp_path / "out") == (
         f"{CHECKPOINT} and {path} are different models with the label 'same', which stands for the "
         "seeds of one: give each model its label"
+    )
+
+
+def test_checkpoints_of_one_run_are_told(capsys):
+    def of(name, seed):
+        return SimpleNamespace(path=name, arguments={} if seed is None else {"seed": seed})
+
+    subjects.warn_of_one_run("x", [of("a", 1), of("b", 2), of("c", None), of("d", None)])
+    assert not capsys.readouterr().err
+    subjects.warn_of_one_run("x", [of("a", 1), of("b", 2), of("c", 1)])
+    assert "warning: a and c count as two seeds of 'x', and both have --seed 1" in (
+        capsys.readouterr().err
     )
 
 

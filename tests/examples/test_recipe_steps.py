@@ -494,8 +494,6 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     page = "  python3 -m webbrowser -t 'my work/report/report.html'"
     lines = summary.summary(recipe).splitlines()
     assert page in lines and "Translate, a line each:" in lines
-    words = replace(recipe, merges=0)  # which translate does not read
-    assert "Translate, a line each:" not in summary.summary(words).splitlines()
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,15 @@ def test_untokenised_languages_are_not_detokenised(data):
     assert folder.decode([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
+def test_a_recipes_folder_without_merges_has_whole_words(tmp_path):
+    """Its preprocessing.json names all that there is; one written by hand names nothing."""
+    data, hashes = tmp_path, {"dict.en.txt": "0"}
+    assert DataFolder(data, "en", "de", [], [], hashes).encoder("en")("lower er") == ["lower", "er"]
+    for known in ({}, {**hashes, "code": "0"}):
+        with pytest.raises(UserError, match="cannot read the BPE codes"):
+            DataFolder(data, "en", "de", [], [], known).encoder("en")
+
+
 @pytest.mark.slow
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
     """One model and two, on lines longer than those they learnt, where they err."""

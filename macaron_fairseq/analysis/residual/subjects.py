@@ -1,5 +1,6 @@
 """What is compared: models, each with the checkpoints of several seeds, trained or untrained."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,11 +73,27 @@ def grouped(loaded: Sequence[TrainedModel], data: Data, seeds: Sequence[int]) ->
                     f"{runs[0].path} and {one.path} are different models with the label '{label}', "
                     "which stands for the seeds of one: give each model its label"
                 )
+        warn_of_one_run(label, runs)
         found.append(Subject(label, True, tuple(runs), tuple(str(x.path) for x in runs)))
         if seeds:
             untrained = tuple(initial.like(runs[0], data, seed) for seed in seeds)
             found.append(Subject(label, False, untrained, tuple(f"seed {x}" for x in seeds)))
     return found
+
+
+def warn_of_one_run(label: str, runs: Sequence[TrainedModel]) -> None:
+    """Warn of checkpoints that have one label and one --seed, as those of one run have."""
+    firsts: dict[Any, TrainedModel] = {}
+    for one in runs:
+        seed = one.arguments.get("seed")
+        first = firsts.setdefault(seed, one)
+        if seed is not None and first is not one:
+            print(
+                f"warning: {first.path} and {one.path} count as two seeds of '{label}', and both "
+                f"have --seed {seed}: if they are of one run, give each a --label",
+                file=sys.stderr,
+            )
+            return
 
 
 @dataclass(frozen=True)

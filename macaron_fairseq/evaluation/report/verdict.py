@@ -80,8 +80,7 @@ def named(arch: str) -> str:
 
     A comparison by schemes calls it macaron_transformer_tiny/lie-trotter.
     """
-    is_scheme = "/" in arch and is_transformer(arch)
-    return f"`{arch}`" + (" (the Transformer)" if is_scheme else "")
+    return f"`{arch}`" + " (the Transformer)" * arch.endswith("/lie-trotter")
 
 
 def is_transformer(arch: str) -> bool:
