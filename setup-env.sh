@@ -173,11 +173,12 @@ has_compiler() {
 check_compiler() {
     local version
     has_compiler && return
-    is_installed fairseq-fixed && return
+    is_installed fairseq-fixed || is_installed ve-fairseq && return
     "$python" -m pip download --no-deps --only-binary :all: --dest "$state/ready" \
         -r "$state/fairseq.txt" >>"$log" 2>&1 && return
     version=$(minor_version_of "$python")
-    die "fairseq must be compiled for Python $version, which needs a C++ compiler and Python's" \
+    tail -n 3 "$log" >&2
+    die "pip found no compiled fairseq, see above. If pip reached its index, fairseq must be compiled for Python $version, which needs a C++ compiler and Python's" \
         "headers (on Debian and Ubuntu: apt install g++ python$version-dev); on 64-bit x86 Linux" \
         "PYTHON=python3.11 and PYTHON=python3.12 need neither."
 }
@@ -251,7 +252,8 @@ import fairseq, torch
 where = "with a GPU" if torch.cuda.is_available() else "on the CPU"
 print(f"setup-env: ready, Python {platform.python_version()}, PyTorch {torch.__version__}, {where}")
 EOF
-    say "next, a first translation: . ${VENV#"$PWD"/}/bin/activate && macaron-fairseq demo"
+    say "next, a first translation: . $(printf %q "${VENV#"$PWD"/}")/bin/activate &&" \
+        "macaron-fairseq demo"
 }
 
 wait_for_other_run

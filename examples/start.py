@@ -32,12 +32,12 @@ def take_own_package() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
 
 
-def command(program: str, *words: str) -> list[str]:
+def command(program: str, *words: str) -> "list[str]":  # which an old Python reads, too
     """The command that runs another program so."""
     return [sys.executable, "-X", "utf8", str(Path(__file__).resolve()), program, *words]
 
 
-def main(words: list[str]) -> None:
+def main(words: "list[str]") -> None:
     """Run FILE.py with these words as its arguments."""
     folder = Path(words[0]).resolve().parent
     try:

@@ -1,6 +1,5 @@
 """The archives of a benchmark: which there are, and having them in `downloads` with checksums."""
 
-import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -34,8 +33,6 @@ def inputs(recipe: Recipe) -> list[str]:
         names = product(recipe.sets, recipe.languages)
         paths = [recipe.given / f"{name}.{language}" for name, language in names]
         return [f"{path.name} {files.sha256(path)}" for path in paths if path.exists()]
-    if not recipe.given and not shutil.which("curl"):
-        sys.exit("curl is not on the PATH: install it, or activate the environment that has it")
     parts = [(name, chosen(recipe, part)) for name, x in recipe.sets.items() for part in x.parts]
     archives = dict.fromkeys(archive for _, part in parts for archive in names_of(recipe, part))
     tested = {Path(extract.address(x.testset)).name: x.testset for _, x in parts if x.testset}

@@ -2,6 +2,8 @@
 for each mistake.
 """
 
+import errno
+import os
 import re
 import shutil
 import signal
@@ -56,7 +58,11 @@ def refusals(name: str) -> Iterator[None]:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         where = f"{error.filename}: " * bool(error.filename)
-        print(f"{name}: {where}{error.strerror or error}", file=sys.stderr, flush=True)
+        cannot_write = error.errno in (errno.EACCES, errno.EROFS) and not os.access(
+            Path(error.filename or ".").parent, os.W_OK
+        )
+        way_out = ": give --work a folder that you may write to" * cannot_write
+        print(f"{name}: {where}{error.strerror or error}{way_out}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted: {AGAIN}", file=sys.stderr, flush=True)

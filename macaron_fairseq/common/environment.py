@@ -14,7 +14,7 @@ from macaron_fairseq.version import __version__
 PACKAGE = Path(__file__).parent.parent
 # Packages that give the module fairseq: the first that is installed is named.
 FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the container
+CGROUP = Path("/sys/fs/cgroup")  # of the container
 LIBRARIES = (
     "torch",
     *FAIRSEQ,
@@ -70,13 +70,11 @@ def versions() -> dict[str, str]:
 def summary() -> dict[str, Any]:
     """Hardware, versions and revision, as small records have them."""
     machine, state = hardware(), code()
-    wanted = ("python", "torch", "sacrebleu", *FAIRSEQ)
-    installed = versions()
     return {
         "cpu": machine["cpu"],
         "gpus": machine["gpus"],
         "threads": wanted_threads(),
-        "versions": {name: installed[name] for name in wanted if name in installed},
+        "versions": versions(),
         "revision": revision(state) if state else None,
     }
 
@@ -105,11 +103,15 @@ def available_cores() -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    try:  # the time that all of its processes may take together, in each period
-        quota, period = QUOTA.read_text("utf-8").split()
-        return max(1, min(cores, ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # without a limit it is "max"
-        return cores
+    # The time that all of its processes may take together, in each period, by both versions.
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            quota, period = map(int, " ".join((CGROUP / x).read_text() for x in names).split())
+        except (OSError, ValueError):  # without a limit it is "max"
+            continue
+        if quota > 0:  # without a limit it is -1
+            return max(1, min(cores, ceil(quota / period)))
+    return cores
 
 
 def wanted_threads() -> int:

@@ -132,7 +132,10 @@ def loops() -> Any:
     except ImportError as error:
         reason = f"{error}: pip install numba"
     except Exception as error:  # whatever a compiler raises, as without a folder for its results
-        reason = f"Numba cannot compile its loops, {type(error).__name__}: {error}"
+        reason = (
+            f"Numba cannot compile its loops, {type(error).__name__}: {error}; if it lacks a "
+            "folder for them, set NUMBA_CACHE_DIR to one"
+        )
     logger.info("dropout is PyTorch's, which takes more time and memory (%s)", reason)
     return None
 

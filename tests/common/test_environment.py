@@ -17,7 +17,15 @@ from macaron_fairseq.common import environment
 )
 def test_a_container_may_have_fewer_cores_than_its_machine(quota, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(environment.os, "sched_getaffinity", lambda process: range(8))
-    monkeypatch.setattr(environment, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(environment, "CGROUP", tmp_path)
     if quota:
         (tmp_path / "cpu.max").write_text(f"{quota}\n")
     assert environment.available_cores() == cores
+    (tmp_path / "cpu.max").unlink(missing_ok=True)
+    if quota:  # as the first version of cgroups says it
+        (tmp_path / "cpu").mkdir()
+        for name, value in zip(
+            ("quota", "period"), quota.replace("max", "-1").split(), strict=True
+        ):
+            (tmp_path / "cpu" / f"cpu.cfs_{name}_us").write_text(f"{value}\n")
+        assert environment.available_cores() == cores
