@@ -9,7 +9,7 @@ import json
 import random
 import shutil
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,11 @@ def write_synthetic(
         sizes = [rng.randint(*lengths) for _ in range(sentences)]
         for language in LANGUAGES:
             numbers = [[*rng.choices(range(4, types), k=size - 1), 2] for size in sizes]
-            write_binary(folder, name, LANGUAGES, language, types, map(torch.tensor, numbers))
+            write_items(
+                folder / f"{name}.{'-'.join(LANGUAGES)}.{language}",
+                types,
+                map(torch.tensor, numbers),
+            )
             if (name, language) == ("test", LANGUAGES[0]):
                 text = (" ".join(word(n - 4) for n in line[:-1]) for line in numbers)
                 files.write_lines(data / "reference" / f"test.{language}", text)
@@ -152,18 +156,6 @@ def word(number: int) -> str:
     return "".join(LETTERS[digit] for digit in digits)
 
 
-def write_binary(
-    folder: Path,
-    name: str,
-    pair: Sequence[str],
-    language: str,
-    types: int,
-    sentences: Iterable[torch.Tensor],
-) -> None:
-    """Write one language of a set as fairseq-preprocess does."""
-    write_items(folder / f"{name}.{'-'.join(pair)}.{language}", types, sentences)
-
-
 def write_items(path: Path, types: int, sentences: Iterable[torch.Tensor]) -> None:
     """Write sentences to PATH.bin and PATH.idx as fairseq-preprocess does."""
     builder = make_builder(f"{path}.bin", "mmap", types)
@@ -203,7 +195,7 @@ def sample(source: Path, subset: str, sentences: int | None, data: Path) -> int:
         count = min(sentences or len(whole), len(whole))
         indices = [i * len(whole) // count for i in range(count)]
         types = len(Dictionary.load(dictionary))
-        write_binary(new, "test", pair, language, types, (whole[i] for i in indices))
+        write_items(new / f"test.{'-'.join(pair)}.{language}", types, (whole[i] for i in indices))
     preprocessing = old.parent / "preprocessing.json"
     if subset.startswith("test") and preprocessing.is_file():
         shutil.copy(preprocessing, data)

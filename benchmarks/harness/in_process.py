@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from macaron_fairseq import plugin as plugin  # registers the architectures
 from macaron_fairseq.analysis import trainers
-from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.errors import UserError, in_a_line
 from macaron_fairseq.compat import checkpoints
 
 Lengths = list[tuple[int, int]]
@@ -87,6 +87,6 @@ def count_parameters(checkpoint: Path, data: Path) -> int:
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
     except RuntimeError as error:  # PyTorch's word on sizes that do not match
-        reason = " ".join(str(error).split())
+        reason = in_a_line(error)
         raise UserError(f"fairseq cannot load {checkpoint} with this data: {reason}") from error
     return sum(parameter.numel() for parameter in model.parameters())

@@ -9,10 +9,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from importlib import metadata
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -271,10 +269,10 @@ class Ceiling:
     largest: int | None = None  # rows; None: what fits the device
     products: list[Figures] = field(default_factory=list)
 
-    def measure(self, best_of: int = 5) -> None:
+    def measure(self) -> None:
         """Measure each precision once more."""
         for precision in DTYPES if self.device.gpu else ("fp32", "bf16"):
-            size, seconds = fastest_product(self.device.gpu, precision, best_of, self.largest)
+            size, seconds = fastest_product(self.device.gpu, precision, self.largest)
             gflops = 2 * size**3 / seconds / 1e9
             self.products.append({"precision": precision, "size": size, "gflops": gflops})
 
@@ -283,15 +281,13 @@ class Ceiling:
         return max(x["gflops"] for x in self.products if x["precision"] == precision)
 
 
-def fastest_product(
-    gpu: bool, precision: str, best_of: int, largest: int | None
-) -> tuple[int, float]:
+def fastest_product(gpu: bool, precision: str, largest: int | None) -> tuple[int, float]:
     """Rows of a product that keeps the device busy for a while, and its seconds at best."""
     largest = largest or (16384 if gpu else 4096)
     size, enough = 256, 0.02 if gpu else 0.2
     while size < largest and product_time(gpu, precision, size, 1) < enough:
         size *= 2
-    return size, product_time(gpu, precision, size, best_of)
+    return size, product_time(gpu, precision, size, best_of=5)
 
 
 def product_time(gpu: bool, precision: str, size: int, best_of: int) -> float:
@@ -337,14 +333,6 @@ def machine(device: Device) -> Figures:
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of what takes part."""
-    found = environment.versions()
-    with suppress(metadata.PackageNotFoundError):
-        found["ctranslate2"] = metadata.version("ctranslate2")
-    return found
-
-
 # --- output --------------------------------------------------------------------------------------
 
 
@@ -376,7 +364,7 @@ def report(
         result = {
             "date": str(date.today()),
             "machine": about,
-            "versions": versions(),
+            "versions": environment.versions(),
             "code": environment.code(),
             "settings": settings,
             **figures,

@@ -23,6 +23,7 @@ from common.options import PLUGIN, Recipe
 from common.steps import killed
 from common.train_command import Devices
 from macaron_fairseq.common import names, signals
+from macaron_fairseq.common.errors import in_a_line
 from macaron_fairseq.compat import quiet
 
 
@@ -179,6 +180,6 @@ def unknown_to_fairseq(
         reason = said.getvalue().strip().split("\n")[-1].partition("error: ")[2]
         return f"{command} would refuse this: {reason}; see {command} --help"
     except Exception as error:  # of whatever kind: a bad value is an ArgumentError
-        reason = " ".join(str(error).split())
+        reason = in_a_line(error)
         return f"{command} would refuse this: {reason}; see {command} --help"
     return ""

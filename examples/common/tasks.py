@@ -199,6 +199,11 @@ def chosen(tasks: Mapping[str, Task], words: Sequence[str], flag: str) -> list[T
     return [*found.values()]
 
 
+def kind_of(family: str, tasks: Mapping[str, Task]) -> Family:
+    """What all tasks of a family share."""
+    return next(task.kind for task in tasks.values() if task.family == family)
+
+
 def published(tasks: Iterable[Task]) -> list[Published]:
     """What others published for these tasks."""
     return [

@@ -139,7 +139,7 @@ def setting_of(
     family: str, every_task: dict[str, Task], options: Options, args: Any, stages: Sequence[str]
 ) -> Setting | None:
     """The setting of a family's runs: that of tasks.yaml, or what was found by tuning here."""
-    kind = next(task.kind for task in every_task.values() if task.family == family)
+    kind = tasks.kind_of(family, every_task)
     if not kind.tuning or (kind.chosen and "tune" not in args.stages):
         return kind.chosen
     path = options.work / "tuning" / f"{family}.json"
@@ -168,7 +168,7 @@ def setting_of(
 
 def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:
     """Train at each point of the plan, score on the dev sets, and choose."""
-    kind = next(task.kind for task in every_task.values() if task.family == family)
+    kind = tasks.kind_of(family, every_task)
     plan = kind.tuning
     assert plan
     best, found = plan.start, {}

@@ -14,7 +14,7 @@ import many_tasks_run
 from common import tasks
 from common.run_options import Options
 from common.steps import alone_in, say
-from common.tasks import Setting, Task, Tuning
+from common.tasks import Setting, Task
 from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, preparation_of, recipe_of
 
 from macaron_fairseq.common import files
@@ -121,7 +121,7 @@ def runs_of_tuning(
     family: str, known: Mapping[str, Task], options: Options
 ) -> Iterator[tuple[Task, RunRecipe, Setting]]:
     """All runs that tuning a family may come to."""
-    plan = tuning_of(family, known)
+    plan = tasks.kind_of(family, known).tuning
     if not plan:
         return
     for name in plan.tasks:
@@ -130,11 +130,6 @@ def runs_of_tuning(
                 variant, task = Variant.parse(scheme), known[name]
                 recipe = recipe_of(task, variant, plan.seed, point, options, is_tuning=True)
                 yield task, recipe, point
-
-
-def tuning_of(family: str, known: Mapping[str, Task]) -> Tuning | None:
-    """How a family is tuned."""
-    return next(task.kind.tuning for task in known.values() if task.family == family)
 
 
 def read_tuning(path: Path) -> list[dict[str, Any]]:

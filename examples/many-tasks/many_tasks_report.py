@@ -175,11 +175,10 @@ def tuning_tables(tasks: Mapping[str, Task], folder: Path) -> str:
     """The scores of tuning that are kept, a table for each family that is tuned."""
     found = []
     for family in dict.fromkeys(task.family for task in tasks.values()):
-        metric = next(task.kind.metric for task in tasks.values() if task.family == family)
+        kind = tasks_file.kind_of(family, tasks)
         entries = known.read_tuning(folder / "tuning" / f"{family}.json")
         if entries:
-            chosen = next(task.kind.chosen for task in tasks.values() if task.family == family)
-            found.append(tuning_table(entries, metric, chosen) + "\n")
+            found.append(tuning_table(entries, kind.metric, kind.chosen) + "\n")
     return "\n".join(found)
 
 

@@ -68,6 +68,7 @@ class TrainedModel:
         return {
             "label": self.label,
             "path": str(self.path),
+            "sha256": files.sha256(self.path),
             "architecture": self.architecture,
             "settings": self.settings,
             "parameters": sum(p.numel() for p in self.model.parameters()),

@@ -18,9 +18,9 @@ Content = bytes | str | Mapping[str, Any]
 
 
 def provenance() -> dict[str, Any]:
-    """The command line and the versions of what ran, for a JSON file."""
+    """The command line, and the code and versions of what ran, for a JSON file."""
     command = shlex.join(["macaron-fairseq", *sys.argv[1:]])
-    return {"command": command, "versions": environment.versions()}
+    return {"command": command, "code": environment.code(), "versions": environment.versions()}
 
 
 def write(

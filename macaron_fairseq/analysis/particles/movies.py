@@ -44,9 +44,8 @@ def write(movie: Movie, path: Path) -> None:
     """Write a movie as its name says, whole or not at all.
 
     Raises:
-        UserError: see `refuse_unwritable`.
+        UserError: if it cannot be written.
     """
-    refuse_unwritable(path)
     FigureCanvasAgg(movie.figure)
     writer = WRITERS[path.suffix.lower()](FRAMES_PER_SECOND)
     with TemporaryDirectory() as folder:

@@ -62,6 +62,7 @@ def run(
         "experiment": experiment,
         "parameters": parameters,
         "perceptron": asdict(perceptron) if perceptron else None,
+        "code": environment.code(),
         "versions": environment.versions(),
         "results": asdict(found.result),
     }
