@@ -754,6 +754,22 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
         taught(world, model)
 
 
+@pytest.mark.parametrize("kind", crossing.LOSSES)
+def test_under_autocast_the_loss_is_nearly_the_same(kind, world):
+    """Where embeddings are projected, the residual stream is then of the lower precision."""
+    model = build(*LM, "--decoder-input-dim", "8", for_task=world.lm).train()
+    options = {"cross_vocabulary_loss": kind, "task": world.lm, "teacher": world.lm_path}
+    if kind == "sra":
+        options["trajectory_layers"] = "1:1"
+    ours, data = taught(world, model, **options), lm_batch(world)
+    expected, *_ = ours(model, data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, *_ = ours(model, data)
+    found.backward()
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=0.02)
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 KERNELS = "layers=1", "kernel-size-list=[3]", "conv-type=lightweight"
 
 
