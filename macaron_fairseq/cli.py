@@ -79,7 +79,7 @@ class HelpFormatter(argparse.HelpFormatter):
             [*lines] if as_they_are else self._split_lines(" ".join(lines), width)
             for as_they_are, lines in blocks
         ]
-        return "\n".join(chain.from_iterable(filled))
+        return "\n".join(indent + line for line in chain.from_iterable(filled))
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), min(width, WIDTH), break_on_hyphens=False)

@@ -58,10 +58,11 @@ def refusals(name: str) -> Iterator[None]:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         where = f"{error.filename}: " * bool(error.filename)
-        cannot_write = error.errno in (errno.EACCES, errno.EROFS) and not os.access(
-            Path(error.filename or ".").parent, os.W_OK
-        )
-        way_out = ": give --work a folder that you may write to" * cannot_write
+        way_out = ""
+        if error.errno in (errno.EACCES, errno.EROFS) and isinstance(error.filename, str):
+            path = Path(error.filename)
+            if not os.path.lexists(path) and not os.access(path.parent, os.W_OK):
+                way_out = ": name a folder that you may write to, such as by --work"
         print(f"{name}: {where}{error.strerror or error}{way_out}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:

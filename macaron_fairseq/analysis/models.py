@@ -56,6 +56,7 @@ class TrainedModel:
     positions: tuple[int, int]  # the most tokens that encoder and decoder can read
     engine: FairseqEngine | None  # of a translation model
     arguments: Mapping[str, Any] = field(default_factory=dict)  # as its checkpoint has them
+    sha256: str = ""  # of its file when it was loaded
 
     def runnable(self) -> Any:
         """The model, ready to read one sentence at a time; beam search leaves it otherwise."""
@@ -68,7 +69,7 @@ class TrainedModel:
         return {
             "label": self.label,
             "path": str(self.path),
-            "sha256": files.sha256(self.path),
+            "sha256": self.sha256,
             "architecture": self.architecture,
             "settings": self.settings,
             "parameters": sum(p.numel() for p in self.model.parameters()),
@@ -165,6 +166,7 @@ class Checkpoint:
     data: Path | None  # the folder of fairseq-preprocess, where it names one for sure
     hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
     arguments: Mapping[str, Any]  # of the model
+    sha256: str  # of the file
 
     @property
     def kind(self) -> str:
@@ -204,6 +206,7 @@ def read(path: Path) -> Checkpoint:
         training_data.folder(checkpoints.options(state, "task")),
         manifest.data_hashes(path),
         model,
+        files.sha256(path),
     )
 
 
@@ -287,6 +290,7 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
         positions,
         engine,
         checkpoint.arguments,
+        checkpoint.sha256,
     )
 
 

@@ -193,12 +193,13 @@ def open_monolingual(data: Path, is_causal: bool = False) -> Data:
         UserError: if its dict.txt, or what its preprocessing.json names, cannot be read.
     """
     encode: Encode = str.split
+    tests: Sequence[str] = ()
     if (data / data_folder.NAME).is_file():
         made = data_folder.read(data)
-        encode = when_used(made, made.source)
+        encode, tests = when_used(made, made.source), made.tests
     folder = binarised(data)
     dictionary = read_dictionary(folder / "dict.txt")
-    return Data(folder, None, dictionary, None, (encode, encode), is_causal)
+    return Data(folder, None, dictionary, None, (encode, encode), is_causal, tests)
 
 
 def binarised(data: Path) -> Path:

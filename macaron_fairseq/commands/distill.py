@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-parts",
         action="store_true",
-        help="leave FOLDER.parts, so that without FOLDER the same command with other filters joins "
+        help="keep FOLDER.parts: once FOLDER is removed, the same command with other filters joins "
         "them again",
     )
     add_search(parser)

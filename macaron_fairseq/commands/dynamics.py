@@ -212,8 +212,8 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the choices of the graph of coordinates, whose defaults are the dataclasses'."""
     add = parser.add_argument_group(
         "communities of coordinates, with --jacobian",
-        "The coordinates of the state before a layer are nodes, their correlations over all\n"
-        "tokens are edges. Communities, how central each is and how much the layer amplifies\n"
+        "The coordinates of the state before a layer are nodes, their correlations over all "
+        "tokens are edges. Communities, how central each is and how much the layer amplifies "
         "it follow.",
     ).add_argument
     add(

@@ -89,7 +89,7 @@ def is_stored(path: Path) -> bool:
 def refuse_output(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` now, not after hours, if an output cannot be written or is an input.
 
-    So it is with what it is called while it is written.
+    The same holds for OUTPUT.part, its name while it is written.
     """
     inputs = [*inputs]
     named = [path for path in inputs if str(path) != "-" and path.is_file()]
@@ -105,7 +105,7 @@ def refuse_output(inputs: Iterable[Path], output: Path) -> None:
             if taken.is_file() and path.samefile(taken):
                 raise UserError(f"{name} is one of the files to read: choose another name")
     if is_replaced(output):
-        refuse_unwritable(final.parent)
+        refuse_place(output)
 
 
 def is_of_stdout(path: Path) -> bool:
@@ -124,8 +124,14 @@ def refuse_unwritable(folder: Path) -> None:
     """Raise a `UserError` now, not after hours, if a folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder")
-    above = (folder.absolute(), *folder.absolute().parents)
-    existing = next(path for path in above if path.exists())
+    refuse_place(folder / "file")
+
+
+def refuse_place(path: Path) -> None:
+    """Raise a `UserError` if a file or folder cannot be made, or replaced, where its name says."""
+    existing = next(x for x in path.resolve().parents if x.exists())
+    if not existing.is_dir():
+        raise UserError(f"cannot write {path}: {existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"cannot write to {existing}: name another folder")
 

@@ -68,7 +68,7 @@ class States:
         return states
 
     def __getitem__(self, place: tuple[str, int]) -> Tensor:
-        """The state after a side's layer, counted from 1; (batch, length, channel).
+        """The state after a side's layer, counted from 1, see `recorded`; (batch, length, channel).
 
         Raises:
             KeyError: if the layer did not run; `refuse_layer_dropout` has refused what lets it.

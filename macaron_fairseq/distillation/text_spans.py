@@ -34,7 +34,7 @@ class Words:
         self.special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self.unknown = dictionary.unk()
         symbols = dictionary.symbols
-        mark = mark_of(symbols[dictionary.nspecial :])
+        mark = mark_of(symbols[dictionary.nspecial :], dictionary.count[dictionary.nspecial :])
         self.is_bpe, self.is_sentencepiece = mark == SUBWORD_NMT, mark == SENTENCEPIECE
         none = torch.zeros(len(symbols), dtype=torch.bool)
         self.goes_on = self.is_inside = none

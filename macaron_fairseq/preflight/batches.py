@@ -24,6 +24,10 @@ TRAIN = (
     "and --checkpoint-activations take less memory, too"
 )
 SEARCH = f"{SHORT}lower --max-tokens or --batch-size, or else --beam; --fp16 takes less memory, too"
+SENTENCE = (
+    f"{SHORT}a single sentence does not fit: lower --beam or the --max-len options; --fp16 takes "
+    "less memory, too, and --cpu the computer's"
+)
 SCORE = f"{SHORT}lower --max-tokens or --batch-size; --fp16 takes less memory, too"
 SAID = {"train": TRAIN, "generate": SEARCH, "interactive": SEARCH}
 TOO_LONG = re.compile(r"should not exceed max_tokens=(\d+)")  # an AssertionError of fairseq

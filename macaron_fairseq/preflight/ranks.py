@@ -94,7 +94,8 @@ def instead_of_traceback(others: Callable[..., None]) -> Callable[..., None]:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         _, found, sentence = str(error).rpartition(name)
-        if isinstance(error, ProcessRaisedException) and found:
+        is_last = found and "Traceback (most recent call last)" not in sentence
+        if isinstance(error, ProcessRaisedException) and is_last:
             print(sentence.strip(), file=sys.stderr)
         elif isinstance(error, ProcessExitedException) and error.exit_code == 1:
             # A `SystemExit`, whose sentence the process has printed.

@@ -59,6 +59,8 @@ class DataFolder:
     def encoder(self, language: str) -> Callable[[str], Tokens]:
         """A function that makes the models' tokens of a line of raw text in that language.
 
+        A recipe's folder names its merges; where it names other files alone, words are whole.
+
         Raises:
             UserError: if a step is not known or the BPE merges cannot be read.
         """

@@ -210,18 +210,23 @@ def remove_bpe(lines: Sequence[str]) -> list[str]:
     return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
 
 
-def mark_of(tokens: Sequence[str]) -> str:
-    """Which mark tokens or a dictionary's symbols have: `SUBWORD_NMT`, `SENTENCEPIECE` or "".
+def mark_of(tokens: Sequence[str], counts: Sequence[int] | None = None) -> str:
+    """Which mark tokens have: `SUBWORD_NMT`, `SENTENCEPIECE` or "".
 
     A text may hold either sign for another reason. So the more frequent one counts, and only if one
     token of a thousand has it.
+
+    Args:
+        tokens: of a text, or a dictionary's symbols.
+        counts: how often each occurs; None: once.
     """
-    counts = {
-        SUBWORD_NMT: sum(x.endswith(SUBWORD_NMT) for x in tokens),
-        SENTENCEPIECE: sum(x.startswith(SENTENCEPIECE) for x in tokens),
-    }
-    mark = max(counts, key=counts.__getitem__)
-    return mark if counts[mark] and 1000 * counts[mark] >= len(tokens) else ""
+    counts = counts or [1] * len(tokens)
+    found = dict.fromkeys((SUBWORD_NMT, SENTENCEPIECE), 0)
+    for token, count in zip(tokens, counts, strict=True):
+        found[SUBWORD_NMT] += count * token.endswith(SUBWORD_NMT)
+        found[SENTENCEPIECE] += count * token.startswith(SENTENCEPIECE)
+    mark = max(found, key=found.__getitem__)
+    return mark if found[mark] and 1000 * found[mark] >= sum(counts) else ""
 
 
 def join_tokens(lines: Sequence[str], mark: str) -> list[str]:

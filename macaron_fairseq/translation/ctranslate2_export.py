@@ -62,7 +62,7 @@ def export(
     library = import_ctranslate2()
     if reduce_range and not kind.startswith("int8"):
         raise UserError(f"--reduce-range is for --quantization int8, and this is {kind}: drop it")
-    files.refuse_unwritable(folder)
+    files.refuse_place(folder)
     refuse_existing(folder, replace)
     refuse_missing(path, "checkpoint")
     if os.pathsep in path:

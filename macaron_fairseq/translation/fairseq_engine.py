@@ -25,7 +25,7 @@ from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model.loading import load_dictionary, load_models
 from macaron_fairseq.preflight import checks, command_line
-from macaron_fairseq.preflight.batches import SEARCH as OUT_OF_MEMORY
+from macaron_fairseq.preflight.batches import SENTENCE as OUT_OF_MEMORY
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search
 

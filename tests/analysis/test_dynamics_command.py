@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import hashlib
 import io
 import json
 import re
@@ -144,6 +145,8 @@ def test_numbers(report):
     }
     assert [model["label"] for model in content["models"]] == ["Ämterer", "<b>&"]
     assert {"torch", "numpy", "scipy", "matplotlib"} < content["versions"].keys()
+    expected = hashlib.sha256(CHECKPOINT.read_bytes()).hexdigest()
+    assert [model["sha256"] == expected for model in content["models"]] == [True, False]
     good, worse = (model["bits_per_token"] for model in content["models"])
     assert 0 < good < worse < 4  # 4 are chance
     one, other = (model["sides"] for model in content["models"])

@@ -1,6 +1,7 @@
 """`macaron-fairseq dynamics --jacobian`: what it writes, and what it refuses."""
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -98,6 +99,9 @@ def test_checkpoints_of_one_architecture_are_seeds_of_a_model(report):
     assert trained["label"] == untrained["label"] == "macaron_transformer_tiny"
     assert [run["name"] for run in trained["runs"]] == [str(x) for x in report.paths]
     assert [run["name"] for run in untrained["runs"]] == ["seed 1", "seed 2"]
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in report.paths]
+    assert [run["sha256"] for run in trained["runs"]] == hashes
+    assert [run["sha256"] for run in untrained["runs"]] == [None, None]
     assert (trained["is_trained"], untrained["is_trained"]) == (True, False)
 
 

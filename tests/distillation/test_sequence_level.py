@@ -268,6 +268,8 @@ def test_parts_can_be_kept_and_joined_again_by_other_filters(folder, whole, tmp_
     out = tmp_path / "out"
     distill(folder, out, "--max-ratio", "1", "--keep-parts", *KEEP_ALL)
     assert files_of(out) != whole and (tmp_path / "out.parts").is_dir()
+    distill(folder, out, "--max-ratio", "1", "--keep-parts", *KEEP_ALL)  # it is there already
+    assert (tmp_path / "out.parts").is_dir()
     shutil.rmtree(out)
     monkeypatch.setattr(fairseq_engine, "load", None)  # nothing is translated
     distill(folder, out, *KEEP_ALL)

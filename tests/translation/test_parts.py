@@ -343,7 +343,7 @@ def test_what_does_not_fit_into_memory_is_searched_in_halves(folder, monkeypatch
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(engine.task, "inference_step", none)
-    with pytest.raises(UserError, match="The GPU is out of memory: lower --max-tokens"):
+    with pytest.raises(UserError, match="a single sentence does not fit: lower --beam"):
         engine.search_n_best(batch, 1)
 
 

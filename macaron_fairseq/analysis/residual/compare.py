@@ -239,8 +239,8 @@ def summary(
         "label": subject.label,
         "is_trained": subject.is_trained,
         "runs": [
-            {"name": name, "bits_per_token": run.bits}
-            for name, run in zip(subject.names, runs, strict=True)
+            {"name": name, "sha256": model.sha256 or None, "bits_per_token": run.bits}
+            for name, model, run in zip(subject.names, subject.runs, runs, strict=True)
         ],
         **{key: described[key] for key in ("architecture", "settings", "parameters")},
         **bits,

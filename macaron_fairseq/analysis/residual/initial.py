@@ -44,4 +44,4 @@ def like(trained: TrainedModel, data: Data, seed: int) -> TrainedModel:
     model.to(device)
     model.eval()
     model.requires_grad_(False)
-    return replace(trained, model=model, engine=None)
+    return replace(trained, model=model, engine=None, sha256="")

@@ -38,7 +38,9 @@ class TrainingSet:
         languages = (data.source, data.target)
         folder = data.path / "data-bin"
         self.dictionaries = [load_dictionary(data.dictionary(x)) for x in languages]
-        self.marks = [mark_of(x.symbols[x.nspecial :]) for x in self.dictionaries]
+        self.marks = [
+            mark_of(x.symbols[x.nspecial :], x.count[x.nspecial :]) for x in self.dictionaries
+        ]
         self.pair = next(
             (
                 pair

@@ -192,11 +192,12 @@ def write_pairs(training: TrainingSet, work: Parts, folder: Path, choice: Choice
     """Write the pairs, binarised and as text of three kinds, and count them."""
     data = training.data
     dropped = Counter(dict.fromkeys(REASONS, 0))
-    kept = 0
-    with Pairs(training, folder) as pairs, bar("writing", " lines", len(training)) as shown:
+    kept, total = 0, (1 + choice.mix) * len(training)
+    with Pairs(training, folder) as pairs, bar("writing", " pairs", total) as shown:
         if choice.mix:
             for lines in work.ranges():
                 pairs.add([(training.tokens(0, i), training.tokens(1, i)) for i in lines])
+                shown.update(len(lines))
         for lines, found in work.read():
             some = []
             for i, entry in zip(lines, read(found, work.path(lines)), strict=True):

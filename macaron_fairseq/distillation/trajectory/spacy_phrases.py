@@ -80,7 +80,7 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
     """A line for each sentence with its phrases, as FIRST-LAST with spaces between.
 
     Args:
-        texts: sentences of tokens, with the marks of subword-nmt or without.
+        texts: sentences of tokens, with the marks of subword-nmt, of SentencePiece, or of none.
         pipeline: see `load`.
         model: its name.
 
