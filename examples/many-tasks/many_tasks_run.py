@@ -213,7 +213,7 @@ def of_items(
 def own_tokens(folder: Path, expected: int, reference: Path) -> list[str]:
     """The model's own tokens, without BPE marks, in order."""
     from macaron_fairseq.evaluation.scores.generated import best, in_order
-    from macaron_fairseq.text.tokenization import remove_bpe
+    from macaron_fairseq.text.marks import remove_bpe
 
     path = folder / "generated.txt"
     found = best([*text_lines.read_lines(path)], str(path))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.spans import members_within
-from macaron_fairseq.text.tokenization import SENTENCEPIECE, SUBWORD_NMT, mark_of
+from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT, mark_of
 
 SPAN_KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
 

@@ -16,7 +16,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.text.languages import CODES as CODES_OF_LANGUAGES
 from macaron_fairseq.text.languages import short_code
-from macaron_fairseq.text.tokenization import STEPS, Pipeline, detokenize, remove_bpe
+from macaron_fairseq.text.marks import remove_bpe
+from macaron_fairseq.text.tokenization import STEPS, Pipeline, detokenize
 
 NAME = "preprocessing.json"
 CODES = "code"

@@ -12,7 +12,7 @@ from macaron_fairseq import cli
 from macaron_fairseq.distillation import text_spans
 from macaron_fairseq.distillation.text_spans import Words
 from macaron_fairseq.distillation.trajectory import spacy_phrases
-from macaron_fairseq.text.tokenization import mark_of
+from macaron_fairseq.text.marks import mark_of
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed: the extra [spacy]")
 

@@ -20,7 +20,8 @@ from helpers.processes import run
 from macaron_fairseq.commands import score
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.scores import metrics
-from macaron_fairseq.text.tokenization import detokenize, remove_bpe
+from macaron_fairseq.text.marks import remove_bpe
+from macaron_fairseq.text.tokenization import detokenize
 
 REFERENCE = ["Ein kleiner Hund läuft.", 'Sie sagt: "E-Mail!"', "Drei rote Bälle liegen im Gras."]
 # Out of order, with BPE joined, an n-best list, and all that fairseq prints besides.

@@ -177,7 +177,6 @@ def of_each_gpu(number, kind):
         ("fault after a mistake", ""),
     ],
 )
-@pytest.mark.slow
 def test_a_mistake_in_a_process_of_a_gpu_ends_the_command_with_its_sentence(
     kind, said, monkeypatch, capfd
 ):
@@ -185,7 +184,7 @@ def test_a_mistake_in_a_process_of_a_gpu_ends_the_command_with_its_sentence(
     monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
     ranks.explain()
     with pytest.raises((ProcessRaisedException, ProcessExitedException)) as failed:
-        torch.multiprocessing.spawn(of_each_gpu, (kind,), nprocs=2)
+        torch.multiprocessing.start_processes(of_each_gpu, (kind,), nprocs=2, start_method="fork")
     capfd.readouterr()
     sys.excepthook(type(failed.value), failed.value, None)
     assert capfd.readouterr().err == said

@@ -15,7 +15,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 from macaron_fairseq import cli
 from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text import corpus, languages, tokenization
+from macaron_fairseq.text import corpus, languages, marks, tokenization
 from macaron_fairseq.text.tokenization import Pipeline
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -197,21 +197,21 @@ def codes(tmp_path):
     ],
 )
 def test_the_mark_of_tokens_is_the_frequent_one(tokens, mark):
-    assert tokenization.mark_of(tokens) == mark
+    assert marks.mark_of(tokens) == mark
 
 
 def test_the_mark_of_a_dictionary_is_by_how_often_its_symbols_occur():
     """Of pieces that are characters the mark is one in thousands, and the most frequent one."""
     characters = ["▁", *map(chr, range(0x4E00, 0x4E00 + 5000))]
-    assert tokenization.mark_of(characters, [9000, *[3] * 5000]) == "▁"
-    assert tokenization.mark_of(characters, [9, *[3] * 5000]) == ""
+    assert marks.mark_of(characters, [9000, *[3] * 5000]) == "▁"
+    assert marks.mark_of(characters, [9, *[3] * 5000]) == ""
 
 
 def test_tokens_are_joined_by_their_mark():
     pieces = ["▁the ▁ber lin , ▁is", "", "▁ ▁x@@ ▁y"]
-    assert tokenization.join_tokens(pieces, "▁") == ["the berlin, is", "", "x@@ y"]
+    assert marks.join_tokens(pieces, "▁") == ["the berlin, is", "", "x@@ y"]
     for mark in ("@@", ""):
-        assert tokenization.join_tokens(["a@@ b ▁c d@@"], mark) == ["ab ▁c d"]
+        assert marks.join_tokens(["a@@ b ▁c d@@"], mark) == ["ab ▁c d"]
 
 
 def test_bpe_applies_the_merges(codes):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from macaron_fairseq.distillation.cross_vocabulary.losses import Range, common_spans
 from macaron_fairseq.distillation.text_spans import Words
-from macaron_fairseq.text.tokenization import SENTENCEPIECE, SUBWORD_NMT
+from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT
 
 CACHE = 100_000  # words that are kept, some 50 MB
 

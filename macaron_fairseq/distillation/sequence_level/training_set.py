@@ -14,7 +14,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
-from macaron_fairseq.text.tokenization import join_tokens, mark_of
+from macaron_fairseq.text.marks import join_tokens, mark_of
 
 
 class TrainingSet:

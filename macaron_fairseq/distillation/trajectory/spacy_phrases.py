@@ -13,7 +13,7 @@ from typing import Any
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.text.tokenization import SENTENCEPIECE, mark_of, remove_bpe
+from macaron_fairseq.text.marks import SENTENCEPIECE, mark_of, remove_bpe
 
 Span = tuple[int, int]  # the first word and the last, from 0
 

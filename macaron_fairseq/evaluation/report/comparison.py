@@ -14,7 +14,8 @@ from itertools import pairwise
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.tokenization import SENTENCEPIECE, Pipeline, is_sentencepiece
+from macaron_fairseq.text.marks import SENTENCEPIECE, is_sentencepiece
+from macaron_fairseq.text.tokenization import Pipeline
 
 # The least length or frequency of each group.
 LENGTHS = (1, 5, 10, 15, 20, 30, 40, 60)

@@ -16,12 +16,8 @@ from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.evaluation.scores.generated import best, in_order
 from macaron_fairseq.evaluation.scores.metrics import Score
-from macaron_fairseq.text.tokenization import (
-    SENTENCEPIECE,
-    detokenize,
-    is_sentencepiece,
-    remove_bpe,
-)
+from macaron_fairseq.text.marks import SENTENCEPIECE, is_sentencepiece, remove_bpe
+from macaron_fairseq.text.tokenization import detokenize
 
 STDIO = Path("-")
 # By their names on a command line: how tables call them.
