@@ -55,7 +55,7 @@ class Workers(AbstractContextManager):
             self.pool.submit(int)  # it starts none before
         except (OSError, AssertionError) as error:  # too many, or this process may not have any
             for process in started_since(others):
-                process.terminate()
+                process.kill()
                 process.join()
             raise UserError(
                 f"no worker process can be started ({error}): try again with {advice}"
@@ -85,9 +85,12 @@ class Workers(AbstractContextManager):
             ) from error
 
     def close(self) -> None:
-        """End them, whatever they are doing."""
+        """End them, whatever they are doing.
+
+        By SIGKILL, since Python drops another signal that comes before a forked process has run.
+        """
         for process in self.processes:
-            process.terminate()
+            process.kill()
         self.pool.shutdown()
 
     def __exit__(self, *_: object) -> None:
