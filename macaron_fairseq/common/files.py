@@ -124,12 +124,18 @@ def refuse_unwritable(folder: Path) -> None:
     """Raise a `UserError` now, not after hours, if a folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder")
-    refuse_place(folder / "file")
+    refuse_place(folder, within=True)
 
 
-def refuse_place(path: Path) -> None:
-    """Raise a `UserError` if a file or folder cannot be made, or replaced, where its name says."""
-    existing = next(x for x in path.resolve().parents if x.exists())
+def refuse_place(path: Path, within: bool = False) -> None:
+    """Raise a `UserError` if a file or folder cannot be made, or replaced, where its name says.
+
+    Args:
+        path: its name.
+        within: it is a folder, and may be there already: what counts are files in it.
+    """
+    final = path.resolve()
+    existing = next(x for x in (*[final] * within, *final.parents) if x.exists())
     if not existing.is_dir():
         raise UserError(f"cannot write {path}: {existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -82,6 +82,8 @@ def test_what_cannot_be_written_to_is_refused_at_once(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is a file: name a folder"):
         files.refuse_unwritable(tmp_path / "file")
+    with pytest.raises(UserError, match=f"^cannot write {tmp_path}/file/a: {tmp_path}/file is a"):
+        files.refuse_unwritable(tmp_path / "file" / "a")
     files.refuse_unwritable(tmp_path / "a" / "b")
     asked = []
     monkeypatch.setattr(os, "access", lambda *args: asked.append(args))
