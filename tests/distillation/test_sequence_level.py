@@ -144,6 +144,15 @@ def stub(translations):
     return SimpleNamespace(max_length=8, longest=lambda batch: 9, translate_n_best=translate_n_best)
 
 
+def distil_with(engine, folder, data, out, choice, size=2000):
+    """The result with that engine in place of the teacher, in parts of so many lines."""
+    teacher = str(folder.teacher)
+    data = data_folder.read(data)
+    return distilling.distill(
+        teacher, data, out, Search(), Batching(lines=size), choice, lambda: engine
+    )
+
+
 def test_training_files_that_are_not_whole(tmp_path):
     """Missing, cut off, empty, or of something else."""
 
@@ -183,15 +192,9 @@ def test_filters_and_their_counts(folder, tmp_path):
         "&quot;": (["&quot;", "a"], ["er", "<unk>"]),
     }
     write_set(data, "train", [(source, source) for source, _ in cases.values()])
-    result = distilling.distill(
-        str(folder.teacher),
-        data_folder.read(data),
-        tmp_path / "out",
-        Search(),
-        Batching(lines=3),
-        Choice(max_ratio=2, max_copied=0.5),
-        lambda: stub({first: target for first, (_, target) in cases.items()}),
-    )
+    engine = stub({first: target for first, (_, target) in cases.items()})
+    choice = Choice(max_ratio=2, max_copied=0.5)
+    result = distil_with(engine, folder, data, tmp_path / "out", choice, size=3)
     assert result.kept == result.pairs == 3 and result.sentences == 10
     assert [*result.dropped.values()] == [1, 1, 1, 1, 2, 1]
     assert lines(tmp_path / "out" / "bpe" / "train.de") == ["er est", "öl est , ,", "low@@ est"]
@@ -211,15 +214,8 @@ def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
     write_set(data, "train", [([first] * 8, [first] * 8) for first in cases])
     engine = stub({})
     engine.translate_n_best = lambda batches, n: ([cases[x[0]] for x in some] for some in batches)
-    result = distilling.distill(
-        str(folder.teacher),
-        data_folder.read(data),
-        tmp_path / "out",
-        Search(),
-        Batching(),
-        Choice(best_of=3, max_copied=1),
-        lambda: engine,
-    )
+    choice = Choice(best_of=3, max_copied=1)
+    result = distil_with(engine, folder, data, tmp_path / "out", choice)
     assert lines(tmp_path / "out" / "bpe" / "train.de") == ["est the the the"]
     assert result.kept == 1 and result.dropped["cut at the maximum length"] == 1
 
@@ -250,15 +246,8 @@ def test_pieces_of_sentencepiece_are_no_words(folder, tmp_path):
         "▁the": (["▁the", "est", "▁new"], ["▁the", "est"]),  # a copy
     }
     write_set(data, "train", [(source, source) for source, _ in cases.values()])
-    result = distilling.distill(
-        str(folder.teacher),
-        data_folder.read(data),
-        tmp_path / "out",
-        Search(),
-        Batching(),
-        Choice(),
-        lambda: stub({first: target for first, (_, target) in cases.items()}),
-    )
+    engine = stub({first: target for first, (_, target) in cases.items()})
+    result = distil_with(engine, folder, data, tmp_path / "out", Choice())
     assert result.kept == 1 and result.dropped["copied"] == 1
     for kind, expected in (("raw", "newer"), ("tokenized", "newer"), ("bpe", "▁new er")):
         assert lines(tmp_path / "out" / kind / "train.de") == [expected]
