@@ -26,6 +26,7 @@ from common.steps import (
     hold,
     logged,
     made,
+    refuse_foreign,
     say,
     step,
 )
@@ -53,6 +54,7 @@ def prepare(recipe: Recipe, runs: Path | None = None) -> None:
     work = recipe.work / "prepare"
     with hold(recipe.work / "prepare.lock"):
         refuse_unscorable(recipe.target)
+        refuse_foreign(recipe.data)
         refuse_other_pair(recipe)
         given = downloads.inputs(recipe)
         lines_py, parallel_text_py = PLUGIN / "common/text_lines.py", COMMON / "parallel_text.py"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common import plain_text, stage_prepare
 from common.options import PLUGIN
-from common.steps import Words, code, hold, logged, made, say, step
+from common.steps import Words, code, hold, logged, made, refuse_foreign, say, step
 from common.text_recipe import TextRecipe
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.evaluation.training import training_flags
@@ -42,6 +42,7 @@ def prepare(recipe: TextRecipe, runs: Path | None = None) -> None:
     with hold(recipe.work / "prepare.lock"):
         if not recipe.texts:
             sys.exit("say where your text is: --text FILE...")
+        refuse_foreign(recipe.data)
         sums = [files.sha256(path) for path in recipe.texts]
         lines_py = PLUGIN / "common/text_lines.py"
         divides = code(COMMON / "plain_text.py", COMMON / "extract.py", lines_py)

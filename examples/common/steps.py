@@ -50,11 +50,11 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     """Let `fill` fill the folder that it is given, unless FOLDER was made from the same already.
 
     `made_from` are texts that stand for all inputs, code and settings. A kill at any moment leaves
-    FOLDER.part or FOLDER.old, which are not taken for done; what is whole of them gets its name
-    back. A refusal leaves nothing.
+    FOLDER.part or FOLDER.replaced, which are not taken for done; what is whole of them gets its
+    name back. A refusal leaves nothing. A folder that no step made is never replaced.
     """
     mark = hash_of(*made_from)
-    part, old = (folder.with_name(folder.name + end) for end in (".part", ".old"))
+    part, old = (folder.with_name(folder.name + end) for end in (".part", ".replaced"))
     if not folder.exists():  # killed between two names
         if made(part) == mark:
             part.rename(folder)
@@ -63,6 +63,7 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     discard(old)
     if made(folder) == mark:
         return
+    refuse_foreign(folder)
     discard(part)
     part.mkdir(parents=True)
     try:
@@ -78,6 +79,13 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     discard(old)
 
 
+def refuse_foreign(folder: Path) -> None:
+    """End the program where a step would replace what the user has put there."""
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty and not (folder / "made-from").exists():
+        sys.exit(f"{folder} holds what no recipe made: move it, or give another --work")
+
+
 def discard(folder: Path) -> None:
     """Remove a step's folder, or a link to one."""
     if folder.is_symlink():
@@ -91,7 +99,7 @@ def made(folder: Path) -> str:
     """The hash of a finished step's inputs, from its folder; "" where it is not done."""
     try:
         return (folder / "made-from").read_text().strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
 
 

@@ -75,7 +75,7 @@ def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
             assert content in ({"one": text, "two": text} for text in ("old", "new"))
         steps.step(folder, ["new"], fill("new"))
         assert {path.read_text() for path in folder.glob("[ot]*")} == {"new"}
-        assert not [*tmp_path.glob("*.part"), *tmp_path.glob("*.old")]
+        assert not [*tmp_path.glob("*.part"), *tmp_path.glob("*.replaced")]
         if not was_killed:
             break
     assert 10 < lines < 99
@@ -112,7 +112,7 @@ def test_a_kill_between_the_two_names_costs_no_work(tmp_path):
 
 
 def test_a_refusal_keeps_what_a_kill_left_between_two_names(tmp_path):
-    folder, old = tmp_path / "step", tmp_path / "step.old"
+    folder, old = tmp_path / "step", tmp_path / "step.replaced"
     steps.step(folder, ["old"], lambda out: (out / "text").write_text("whole"))
     folder.rename(old)
     with pytest.raises(SystemExit):
@@ -128,6 +128,24 @@ def test_a_folder_that_is_a_link_is_replaced(tmp_path):
         steps.step(folder, [str(number)], lambda out: (out / "text").write_text(out.name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "step"]
     assert (folder / "text").is_file() and not any(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_what_the_user_has_put_there_is_never_replaced(tmp_path, kind):
+    """Such as a corpus in `data`, where the work folder is the one that holds it."""
+    folder, corpus = tmp_path / "data", tmp_path / "data" / "train.en"
+    if kind == "file":
+        corpus = folder
+    else:
+        real = tmp_path / "real" if kind == "link" else folder
+        real.mkdir()
+        (real / "train.en").write_text("mine")
+        if kind == "link":
+            folder.symlink_to(real)
+    corpus.write_text("mine")
+    with pytest.raises(SystemExit, match="data holds what no recipe made: move it, or give"):
+        steps.step(folder, ["inputs"], lambda out: pytest.fail("it is begun"))
+    assert corpus.read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["text", "some.log"])
