@@ -19,7 +19,7 @@ import torch
 from fairseq.data import data_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
-from omegaconf import AnyNode, DictConfig, ListConfig
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf.base import ContainerMetadata, Metadata
 from torch import Tensor
 from torch.torch_version import TorchVersion
@@ -153,26 +153,44 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def refuse_program(path: Path, options: Any) -> None:
-    """Raise a `UserError` if fairseq would run more than literals of a checkpoint's arguments."""
-    for name, value in mapping(options).items():
-        if name in EVALUATED and (
-            isinstance(value, bytes | bytearray)
-            or (isinstance(value, str) and not is_literal(value))
-        ):
+def refuse_program(path: Path, options: Any, name: str = "") -> None:
+    """Raise a `UserError` if fairseq would run more than literals of a checkpoint's arguments.
+
+    Args:
+        path: of the checkpoint.
+        options: all arguments, or the value of one.
+        name: of that one.
+    """
+    if OmegaConf.is_config(options):  # as it is, and not as omegaconf would complete it here
+        options = OmegaConf.to_container(options, resolve=False)
+    if isinstance(options, str | bytes | bytearray):
+        if is_program(name, options):
             raise UserError(
-                f"{path} has the argument {name} = {value[:80]!r}, which fairseq would run: it was "
-                "not loaded"
+                f"{path} has the argument {name} = {options[:80]!r}, which fairseq would run: it "
+                "was not loaded"
             )
-        refuse_program(path, value)
+    elif isinstance(options, list | tuple):
+        for value in options:
+            refuse_program(path, value, name)
+    else:
+        for name, value in mapping(options).items():
+            refuse_program(path, value, str(name))
+
+
+def is_program(name: str, value: str | bytes | bytearray) -> bool:
+    """Whether fairseq, given an argument, may run something."""
+    # omegaconf would put another argument in its place. fairseq saves none such.
+    if isinstance(value, str) and "${" in value:
+        return True
+    return name in EVALUATED and not (isinstance(value, str) and is_literal(value))
 
 
 def is_literal(text: str) -> bool:
     """Whether evaluating a text can run nothing: it is made of `LITERALS`, or is no Python."""
-    if "${" in text:  # omegaconf would put another argument in its place
-        return False
     try:
-        return all(isinstance(x, LITERALS) for x in ast.walk(ast.parse(text.strip(), mode="eval")))
+        # Stripped as `eval` does: what follows a last backslash makes Python of it, or does not.
+        parsed = ast.parse(text.lstrip(" \t"), mode="eval")
+        return all(isinstance(x, LITERALS) for x in ast.walk(parsed))
     except SyntaxError:
         return True
     except (ValueError, MemoryError, RecursionError):

@@ -360,6 +360,12 @@ def test_arguments_that_hold_themselves_or_another_are_refused(tmp_path):
     path = with_argument(tmp_path / "a.pt", "adaptive_softmax_cutoff", "${task.data}")
     with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
         checkpoints.load(path)
+    # omegaconf's own classes complete themselves when they are asked, and otherwise in fairseq.
+    model = {"_name": "fconv", "encoder_layers": "${y}", "y": "[(512, 3)]"}
+    for value in (DictConfig(model), [{"encoder_layers": "${x[0]}"}], "${x}"):
+        path = with_argument(tmp_path / "a.pt", "more", value)
+        with pytest.raises(UserError, match="which fairseq would run"):
+            checkpoints.load(path)
     endless = {}
     endless["cfg"] = endless
     torch.save({"model": {}, "cfg": endless}, path)
@@ -380,6 +386,20 @@ def test_a_program_among_the_arguments_is_refused(before, tmp_path):
         with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
             checkpoints.load(path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_that_ends_in_a_backslash_is_refused(tmp_path):
+    """It is Python with the lines that follow it, and none without."""
+    text = f"{PROGRAM.format(str(tmp_path / 'ran'))} \\\n\n"
+    with pytest.raises(TypeError):  # fairseq runs it
+        utils.eval_str_list(text)
+    assert (tmp_path / "ran").is_dir()
+    path = with_argument(tmp_path / "a.pt", "encoder_layers", text)
+    with pytest.raises(UserError, match="has the argument encoder_layers = "):
+        checkpoints.load(path)
+    in_a_list = with_argument(tmp_path / "b.pt", "more", [{"encoder_layers": text}])
+    with pytest.raises(UserError, match="has the argument encoder_layers = "):
+        checkpoints.load(in_a_list)
 
 
 def test_what_fairseqs_models_are_given_is_no_program(tmp_path):
