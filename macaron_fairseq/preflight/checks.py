@@ -18,6 +18,7 @@ import torch
 from fairseq.dataclass import configs
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import architectures, bf16
@@ -54,7 +55,7 @@ def check(line: CommandLine) -> None:
 
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
-    args, given = line.args, command_line.with_defaults(line.flags)
+    args, given = line.args, line.given
     refuse_below_1(args, "update_freq")
     if not args.batch_size:  # else there is no limit of tokens
         refuse_below_1(args, "max_tokens")
@@ -182,6 +183,8 @@ def check_decoding(line: CommandLine) -> None:
             )
         if command == "eval-lm" and args.sample_break_mode != "eos":  # a line, however long
             samples.refuse_too_long(line, state)
+    if args.lm_path and not files.is_remote(args.lm_path):
+        checkpoints.load_checked(Path(args.lm_path))
     if command != "interactive":  # which opens no data set
         subset = args.valid_subset if command == "validate" else args.gen_subset
         binarised.refuse_truncated_folders(line.others, subset)

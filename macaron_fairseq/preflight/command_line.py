@@ -10,6 +10,7 @@ from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from fairseq import options
@@ -32,6 +33,11 @@ class CommandLine:
     flags: Sequence[str]  # all words after it
     args: Namespace  # the flags that are checked, with fairseq's defaults
     others: Sequence[str]  # all other words, such as the data folder
+
+    @cached_property
+    def given(self) -> Namespace | None:
+        """What fairseq-train makes of the flags; see `with_defaults`."""
+        return with_defaults(self.flags)
 
 
 def read(argv: Sequence[str]) -> CommandLine | None:
@@ -92,6 +98,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("-a", "--arch")
     parser.add_argument("--beam", type=int, default=configs.GenerationConfig().beam)
+    parser.add_argument("--lm-path")
     parser.add_argument("--task", default=TASKS.get(command, "translation"))
     parser.add_argument("--num-classes", type=int, default=-1)
     parser.add_argument("--regression-target", action="store_true")
@@ -115,7 +122,11 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
 
 
 def with_defaults(flags: Sequence[str]) -> Namespace | None:
-    """What fairseq-train makes of its flags; None where it refuses them, which it will say."""
+    """What fairseq-train makes of its flags; None where it refuses them.
+
+    It will say so, unless what they name is registered later, as architectures and criteria of
+    other packages are.
+    """
     try:
         with unlogged(), redirect_stderr(io.StringIO()):
             return options.parse_args_and_arch(options.get_training_parser(), [*flags])

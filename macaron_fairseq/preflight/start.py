@@ -4,19 +4,17 @@ import multiprocessing
 from collections.abc import Sequence
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
-
 from macaron_fairseq.common.errors import explain_path
 from macaron_fairseq.model.base import as_namespace
 from macaron_fairseq.preflight import batches, checks, command_line, missing, ranks, save_folder
 from macaron_fairseq.preflight.command_line import CommandLine
 
-# What trains an architecture that is registered later, as those of other packages are.
+# What trains with an architecture or a criterion of another package, which is registered later.
 unregistered: list[CommandLine] = []
 
 
 def before_build(args: Any) -> None:
-    """Check what could not be checked before the architecture was registered.
+    """Check what could not be checked before all that the flags name was registered.
 
     Args:
         args: with which a model is built: all flags if it is to be trained, and for others, such as
@@ -49,7 +47,7 @@ def start(argv: Sequence[str]) -> None:
     line = command_line.read(argv)
     if not line:
         return
-    if line.command == "train" and line.args.arch not in ARCH_MODEL_REGISTRY:
+    if line.command == "train" and not line.given:
         unregistered.append(line)
     if multiprocessing.parent_process():  # of several GPUs: the files were checked by its parent
         checks.check_devices(line.args, line.command)

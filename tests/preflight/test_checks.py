@@ -277,6 +277,9 @@ def test_a_missing_checkpoint_to_decode_with(tmp_path):
         if command in ("generate", "interactive"):
             assert refusal(*words, ensemble) == f"{nosuch}: no such checkpoint"
         assert refusal(*words, tmp_path).startswith(f"{tmp_path} is a folder")
+    # A language model that scores, too, is a file that fairseq opens.
+    words = ["fairseq-generate", "data", "--cpu", "--path", STORED / "checkpoint.pt"]
+    assert refusal(*words, "--lm-path", nosuch) == f"{nosuch}: no such checkpoint"
 
 
 def test_a_checkpoint_of_another_task(tmp_path):

@@ -367,6 +367,29 @@ def test_an_architecture_of_another_package_goes_on_with_its_network(data_bin, t
     assert goes_on("--max-update", "2")[0] == 0
 
 
+@pytest.mark.slow
+def test_a_criterion_of_another_package_changes_no_check(data_bin, tmp_path):
+    """fairseq does not know it, either, when the flags are checked."""
+    (package := tmp_path / "my_plugin").mkdir()
+    (package / "__init__.py").write_text(
+        "import macaron_fairseq.plugin\n"
+        "from fairseq.criterions import register_criterion\n"
+        "from fairseq.criterions import label_smoothed_cross_entropy as usual\n\n\n"
+        "@register_criterion('mine', dataclass=usual.LabelSmoothedCrossEntropyCriterionConfig)\n"
+        "class Mine(usual.LabelSmoothedCrossEntropyCriterion):\n    pass\n"
+    )
+    words = [*TRAIN, "--criterion", "mine", "--user-dir", package]
+    words += ["--save-dir", tmp_path / "run"]
+
+    def goes_on(*flags):
+        done = run("fairseq-train", data_bin, *words, *flags, check=False, PYTHONPATH=str(ROOT))
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    assert goes_on("--max-update", "1")[0] == 0
+    status, said = goes_on("--max-update", "2", "--macaron-scheme", "strang-symmetric")
+    assert status == 1 and "was trained with --macaron-scheme strang-marchuk, and the mo" in said
+
+
 def test_a_teacher_is_not_the_model_that_goes_on(monkeypatch):
     """It may be built while the student's architecture has not been checked yet."""
     line = command_line.read(["fairseq-train", "data", "--arch", "of_another_package"])
