@@ -107,7 +107,8 @@ HEAD = f"""\
 
 Does the order of attention and FFN matter, and for whom? The plan, `{PLAN}`,
 was written before the first run was scored. It names tasks, schemes and seeds, and the tests that
-decide.
+decide. `lie-trotter` is the Transformer, the baseline, and `strang-marchuk` is Macaron. [All
+schemes](../reference/architectures.md#schemes).
 
 Each run leaves a small record. This page is drawn from the records in `docs/results/records`, to
 which `--records docs/results/records` adds the runs that it finishes:
