@@ -11,12 +11,17 @@ import sys
 
 import pytest
 import sacrebleu
+import torch
 from helpers.paths import FIXTURES
 from helpers.run_folders import BASE, MACARON, make_run, sentences, write_lines
 from helpers.stored import CHECKPOINT, noisy, random_words, write_test_set
 
 import macaron_fairseq
 from macaron_fairseq import UserError, api, cli
+from macaron_fairseq.analysis import anatomy, trajectories
+from macaron_fairseq.analysis import models as trained
+from macaron_fairseq.analysis import sentences as reading
+from macaron_fairseq.analysis.residual import depth
 from macaron_fairseq.commands import searching
 from macaron_fairseq.model import transformer
 from macaron_fairseq.schemes import splitting
@@ -259,6 +264,24 @@ def test_what_has_no_dynamics(data, models):
     ):
         with pytest.raises(UserError, match=sentence):
             macaron_fairseq.dynamics(models, data, *arguments, cpu=True, **options)
+
+
+def test_what_the_functions_behind_the_commands_refuse(data, models):
+    """Each would otherwise give a traceback, or read the letters of a text as lines."""
+    with pytest.raises(UserError, match="the checkpoints are one path: give a list of them"):
+        trained.load(models[0], data)
+    with pytest.raises(UserError, match="there are 1 for 2 checkpoints"):
+        trained.load(models, data, names=["one"])
+    (model, _), opened = trained.load([str(path) for path in models], str(data))
+    with pytest.raises(UserError, match="the text is one str: give a list of lines"):
+        reading.read(opened, text="A dog runs.")
+    with pytest.raises(UserError, match="a Linear has no encoder or decoder of fairseq's"):
+        trajectories.run(torch.nn.Linear(2, 2), torch.ones(3, dtype=torch.long))
+    assert "of_mine, which fairseq does not know here" in anatomy.not_supported("a.pt", "of_mine")
+    # A model that learns, as fairseq's `from_pretrained` gives it.
+    model.model.requires_grad_(True)
+    sample = reading.read(opened, text=["the new"])
+    assert depth.states(model.model, model.to_read(sample))["encoder"][-1].dtype == "float64"
 
 
 def test_a_description_of_a_checkpoint_is_what_the_command_prints():

@@ -429,7 +429,7 @@ def test_what_is_done_with_trained_models_runs(workplace):
         run_folders.make_run(work, arch, 1)
     (work / "data").symlink_to(demo)
     run_folders.write_lines(work / "prepare/clean/train.de", ["Word1 Word2 ."])
-    for page in ("use-from-python", "read-a-report"):
+    for page in ("use-from-python", "read-a-report", "use-the-parts"):
         run(f"howto/{page}.md", workplace)
     assert (workplace / "dynamics/dynamics.html").exists()
     assert (work / "report/report.html").exists()

@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
@@ -49,6 +50,11 @@ def is_causal_lm(model: Any) -> bool:
 
 def not_supported(path: object, architecture: str) -> str:
     """What to say of a checkpoint of another model."""
+    if architecture not in ARCH_MODEL_REGISTRY and architecture not in MODEL_REGISTRY:
+        return (
+            f"{path} holds a model of the architecture {architecture}, which fairseq does not know "
+            "here: in Python, import macaron_fairseq.plugin first, or what registers it"
+        )
     return (
         f"{path} holds a model of the architecture {architecture}, which is not supported: "
         "supported are the Macaron models with their baselines, and fairseq's transformer, "

@@ -40,7 +40,8 @@ def own_block(field: Field, x: Tensor, token: int) -> Tensor:
     """The derivative of field(x)[token] by x[token], (channel, channel), by VJPs.
 
     Args:
-        field: from a state to what is added to it.
+        field: any map of states. One from a state to what is added to it gives J, and one to the
+            state after it gives I + J, which `spectra.of_matrix` takes.
         x: the state, (time, 1, channel).
         token: which one.
     """

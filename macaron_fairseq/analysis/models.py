@@ -21,6 +21,7 @@ from macaron_fairseq.analysis import anatomy, likelihood, sentences
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import refuse_labels
 from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
@@ -211,8 +212,8 @@ def read(path: Path) -> Checkpoint:
 
 
 def load(
-    paths: Sequence[Path],
-    data: Path,
+    paths: Sequence[Path | str],
+    data: Path | str,
     source: str | None = None,
     target: str | None = None,
     names: Sequence[str] | None = None,
@@ -233,9 +234,13 @@ def load(
 
     Raises:
         UserError: if a checkpoint is bad or not supported, they do not go together, or something is
-            wrong with the data.
+            wrong with the data or the names.
     """
-    found = [read(path) for path in paths]
+    if isinstance(paths, str | Path):
+        raise UserError("the checkpoints are one path: give a list of them")
+    refuse_labels(names, paths, may_repeat=True)
+    data = Path(data)
+    found = [read(Path(path)) for path in paths]
     kinds = list(dict.fromkeys(checkpoint.kind for checkpoint in found))
     if len(kinds) > 1:
         raise UserError(

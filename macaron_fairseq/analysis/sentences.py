@@ -297,7 +297,13 @@ def refuse_padding(sample: Sample) -> None:
 
 
 def lines_of(text: Text) -> Iterable[str]:
-    """The lines of a text."""
+    """The lines of a text.
+
+    Raises:
+        UserError: if it is one `str`, whose letters would be taken for lines.
+    """
+    if isinstance(text, str):
+        raise UserError("the text is one str: give a list of lines, or the pathlib.Path of a file")
     return text_lines.read_lines(text) if isinstance(text, Path) else text
 
 

@@ -168,8 +168,13 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
         The layers in order, the encoder's first.
 
     Raises:
-        UserError: if a layer is none that is known here.
+        UserError: if it has no such layers, or one that is not known here.
     """
+    if not anatomy.stacks(model):
+        raise UserError(
+            f"a {type(model).__name__} has no encoder or decoder of fairseq's: see "
+            "jacobians.own_block for the Jacobian of any function"
+        )
     calls: list[Layer] = []
     device = next(model.parameters()).device
     source = source.to(device)

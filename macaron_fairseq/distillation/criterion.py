@@ -105,7 +105,10 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     the validation losses of students with and without a teacher can be compared.
 
     As in the parent, there is no matrix of all tokens by types, but in the four cases named there.
+    A subclass that follows trajectories otherwise names its own `following_class`.
     """
+
+    following_class: type[Following] = Following
 
     def __init__(
         self,
@@ -199,7 +202,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             UserError: if layers or files that were named are not what they should be.
         """
         assert self.teachers is not None
-        self.following = Following(
+        self.following = self.following_class(
             self.plan, student, self.teachers.models[0], self.task, self.train_subset
         )
         logger.info(

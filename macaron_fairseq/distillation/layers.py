@@ -95,7 +95,8 @@ def recorded(model: nn.Module) -> Iterator[States]:
     sides = layers_of(model)
     if not sides:
         raise UserError(
-            f"a {type(model).__name__} has no layers to follow: use --trajectory-weight 0"
+            f"a {type(model).__name__} has no layers to follow: translation models and causal "
+            "language models have"
         )
 
     def keep(side: str, number: int, module: nn.Module, inputs: Any, output: Any) -> None:

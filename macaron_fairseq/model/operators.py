@@ -15,7 +15,14 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from macaron_fairseq.schemes import splitting, substeps
-from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, SELF_ATTENTION, Operator, Step, Steps
+from macaron_fairseq.schemes.splitting import (
+    CROSS_ATTENTION,
+    FFN,
+    SELF_ATTENTION,
+    Operator,
+    Step,
+    Steps,
+)
 
 
 class FeedForward(nn.Module):
@@ -109,11 +116,13 @@ class OperatorWeights:
             return self.build_self_attention(self.embed_dim, cfg)
         if kind == CROSS_ATTENTION:
             return self.build_encoder_attention(self.embed_dim, cfg)
-        noise = self.quant_noise, self.quant_noise_block_size
-        return FeedForward(
-            self.build_fc1(self.embed_dim, width, *noise),
-            self.build_fc2(width, self.embed_dim, *noise),
-        )
+        if kind == FFN:
+            noise = self.quant_noise, self.quant_noise_block_size
+            return FeedForward(
+                self.build_fc1(self.embed_dim, width, *noise),
+                self.build_fc2(width, self.embed_dim, *noise),
+            )
+        raise NotImplementedError(f"no layer builds the operator '{kind}'")
 
     def weights(self, operator: Operator) -> tuple[Any, Any]:
         """The network and the LayerNorm of an operator."""
@@ -124,7 +133,9 @@ class OperatorWeights:
             return self.self_attn, self.self_attn_layer_norm
         if operator.kind == CROSS_ATTENTION:
             return self.encoder_attn, self.encoder_attn_layer_norm
-        return self, self.final_layer_norm  # fairseq's layer holds its FFN itself
+        if operator.kind == FFN:
+            return self, self.final_layer_norm  # fairseq's layer holds its FFN itself
+        raise NotImplementedError(f"no layer holds the operator '{operator.kind}'")
 
     def gate_place(self, step: Step) -> str:
         """Where the gate of a step is: steps of the same operators have one."""

@@ -12,6 +12,7 @@ take it from there.
 
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 
 from macaron_fairseq.common.names import look_up
 
@@ -41,6 +42,21 @@ class Step:
     size: float
     operators: tuple[Operator, ...]
 
+    def __post_init__(self) -> None:
+        """Raise a `ValueError` for what is no step; `step` takes the operators one by one."""
+        if not isinstance(self.size, Real):
+            raise ValueError(f"the size of a step is a number, and not {self.size!r}")
+        refuse_others(self.operators, Operator, "the operators of a step")
+
+
+def refuse_others(found: object, kind: type, what: str) -> None:
+    """Raise a `ValueError` for what is no tuple of that kind, or an empty one."""
+    if not isinstance(found, tuple) or not found or not all(isinstance(x, kind) for x in found):
+        raise ValueError(
+            f"{what} are to be a tuple of {kind.__name__}, as in (x,) with its comma, and not "
+            f"{repr(found)[:80]}"
+        )
+
 
 Steps = tuple[Step, ...]
 
@@ -56,6 +72,11 @@ class Scheme:
 
     encoder: Steps
     decoder: Steps
+
+    def __post_init__(self) -> None:
+        """Raise a `ValueError` for a side without steps."""
+        for side in ("encoder", "decoder"):
+            refuse_others(getattr(self, side), Step, f"the steps of the {side}")
 
 
 SELF = Operator(SELF_ATTENTION)

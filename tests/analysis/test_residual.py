@@ -95,6 +95,14 @@ def test_figures_do_not_depend_on_the_basis():
     assert "growth" in found
 
 
+def test_rounding_to_fp32_is_refused():
+    """A matrix of rank 1 has one eigenvalue; its rounded one may have more."""
+    with pytest.raises(ValueError, match=r"is of float32: compute it in float64"):
+        spectra.of_matrix(np.ones((3, 3), np.float32))
+    found = spectra.of_matrix(np.eye(3))
+    assert found.eigenvalues.dtype == np.complex128
+
+
 def test_the_identity_adds_nothing():
     figures = spectra.of_matrix(np.eye(3)).figures
     assert figures["added"] == 0

@@ -2,16 +2,19 @@
 
 import logging
 import math
+import re
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass import configs
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from helpers.criteria import PAD, Spy, make, outcome, sample
+from helpers.paths import ROOT
 from helpers.small import SMALL_DECODER, arguments, build, dictionary, language_task, symbols
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
 from helpers.toy_corpus import train
@@ -139,6 +142,33 @@ def test_a_student_whose_layers_may_all_be_left_out_is_refused(teacher):
     Following(Plan(decoder_layers="none"), model, teacher.model, translation())
 
 
+def test_a_loss_of_another_package_sees_both_trajectories(teacher):
+    """The documentation's, whose last line adds the squared distance of mean lengths."""
+    page = (ROOT / "docs/howto/use-the-parts.md").read_text("utf-8")
+    code = re.search(r"```python\n(from fairseq.criterions.*?)```", page, re.S).group(1)
+    names = {}
+    try:
+        exec(code, names)
+    finally:
+        CRITERION_REGISTRY.pop("with_lengths", None)
+        CRITERION_DATACLASS_REGISTRY.pop("with_lengths", None)
+    model, data = build(STUDENT, *FLAGS).train(), sample()
+    found = []
+    for cls in (Ours, names["WithLengthsCriterion"]):
+        ours = following(model, cls, teacher=teacher.path, trajectory_weight=2.0)
+        found.append(ours(model, data)[2]["trajectory_loss"] / data["ntokens"])
+    with layers.recorded(model) as states, layers.recorded(teacher.model) as taught:
+        model(**data["net_input"])
+        teacher.model(**data["net_input"])
+    met = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
+    distances = [
+        (states[side, i].norm(dim=-1).mean() - taught[side, j].norm(dim=-1).mean()) ** 2
+        for side, pairs in met.items()
+        for i, j in pairs
+    ]
+    assert float(found[1] - found[0]) == pytest.approx(float(sum(distances)), rel=1e-4)
+
+
 def test_a_recurrent_model_has_no_layers_to_follow():
     model = build("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8")
     assert layers.layers_of(model) == {}
@@ -258,10 +288,10 @@ def teacher(tmp_path_factory):
     return SimpleNamespace(path=str(path), model=model)
 
 
-def following(model, **options):
+def following(model, cls=Ours, **options):
     """The criterion, with maps for that student."""
     torch.manual_seed(3)
-    ours = make(Ours, for_task=translation(), **options)
+    ours = make(cls, for_task=translation(), **options)
     ours.follow(model)
     return ours
 

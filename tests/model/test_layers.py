@@ -14,18 +14,21 @@ from helpers.formulas import (
     macaron_decoder_layer,
     macaron_encoder_layer,
 )
-from helpers.small import NO_DROPOUT, SMALL, arguments
+from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build
 
 from macaron_fairseq import UserError
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
+from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.splitting import (
     CROSS_ATTENTION,
     FFN,
     SCHEMES,
+    SELF,
     SELF_ATTENTION,
     Operator,
     Scheme,
+    Step,
     step,
 )
 from macaron_fairseq.schemes.substeps import SUBSTEPS
@@ -260,6 +263,38 @@ def test_a_fused_layer_refuses_quantisation_noise(kind):
 def test_an_operator_that_no_layer_has_is_refused():
     with pytest.raises(ValueError, match="there is no operator 'convolution': take one of ffn, "):
         Operator("convolution")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Step(1, SELF), "the operators of a step are to be a tuple of Operator"),
+        (lambda: step(1), "the operators of a step are to be a tuple of Operator"),
+        (lambda: step(SELF, 1), "the size of a step is a number, and not Operator"),
+        (
+            lambda: Scheme(step(1, SELF), ()),
+            r"the steps of the encoder are to be a tuple of Step, as in \(x,\) with its comma",
+        ),
+        (
+            lambda: Scheme((step(1, SELF),), ()),
+            "the steps of the decoder are to be",
+        ),
+    ],
+)
+def test_what_is_no_scheme_is_said_where_it_is_written(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        wrong()
+
+
+def test_a_kind_that_no_layer_builds_is_not_taken_for_an_ffn(monkeypatch):
+    monkeypatch.setattr(splitting, "KINDS", (*splitting.KINDS, "convolution"))
+    steps = (step(1, Operator("convolution")), *SCHEMES["lie-trotter"].encoder)
+    for encoder in (steps, steps * 2):
+        scheme = Scheme(encoder, SCHEMES["lie-trotter"].decoder)
+        monkeypatch.setitem(SCHEMES, "convolving", scheme)
+        with pytest.raises(NotImplementedError, match="operator 'convolution'"):
+            model = build(*("macaron_transformer_tiny", *SMALL, "--macaron-scheme", "convolving"))
+            model(*batch())
 
 
 def test_onnx_states_are_refused():

@@ -148,8 +148,11 @@ def without(whole: AtToken, removal: Removal) -> AtToken:
     return replace(whole, after=whole.after - away, jacobian=whole.jacobian - part)
 
 
+@torch.no_grad()
 def states(model: Any, sentences: Sequence[Sentence]) -> dict[str, list[Floats]]:
     """The states of all tokens of all sentences, by side: before each layer, and after the last.
+
+    That after the last is the one before the final LayerNorm of a pre-norm model.
 
     Args:
         model: in evaluation mode, in any precision.

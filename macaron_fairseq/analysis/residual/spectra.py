@@ -28,29 +28,38 @@ class Spectra:
 
 
 def of_matrix(matrix: Floats, direction: Floats | None = None) -> Spectra:
-    """All figures of a square matrix A of fp64.
+    """All figures of a square matrix A.
 
     Args:
-        matrix: (d, d).
+        matrix: (d, d), in fp64; that of a layer takes a state to the state after it, A = I + J.
         direction: for `growth`, (d,), of any length but zero.
 
     Returns:
-        Among the figures:
-        complex: the share of the eigenvalues, but for negligible ones, that are not real.
-        rotation: the mean of |arg lambda| over the same eigenvalues, in degrees. The sign of a
-            negligible one is chance; a post-norm LayerNorm makes such.
-        henrici, asymmetry: see `jacobians.block_figures`.
-        added, added_henrici, added_asymmetry: see `of_added`.
-        numerical_abscissa: the largest eigenvalue of (A + A^T) / 2; less 1, it is how fast a length
-            can begin to grow under x' = (A - I) x.
-        spectral_radius: the largest |lambda|.
-        norm: the largest singular value.
-        condition: log10 of the condition number of the eigenvectors, each of length 1; 0 for a
-            normal matrix.
-        effective_rank, stable_rank: see there.
-        mean_growth: |A|_F / sqrt(d), the root mean square of |A u| over all directions u.
-        growth: |A u| / |u| for the `direction` u, where there is one.
+        The spectra; among their figures are
+
+        - complex: the share of the eigenvalues, but for negligible ones, that are not real.
+        - rotation: the mean of |arg lambda| over the same eigenvalues, in degrees. The sign of a
+          negligible one is chance; a post-norm LayerNorm makes such.
+        - henrici, asymmetry: see `jacobians.block_figures`.
+        - added, added_henrici, added_asymmetry: see `of_added`.
+        - numerical_abscissa: the largest eigenvalue of (A + A^T) / 2; less 1, it is how fast a
+          length can begin to grow under x' = (A - I) x.
+        - spectral_radius: the largest modulus of an eigenvalue.
+        - norm: the largest singular value.
+        - condition: log10 of the condition number of the eigenvectors, each of length 1; 0 for a
+          normal matrix.
+        - effective_rank, stable_rank: see there.
+        - mean_growth: the Frobenius norm over sqrt(d), the root mean square of the growth over all
+          directions.
+        - growth: by which factor A stretches the `direction`, where there is one.
+
+    Raises:
+        ValueError: if the matrix is of less than fp64. Rounding makes eigenvalues of zeros there.
     """
+    if matrix.dtype in (np.float16, np.float32):
+        raise ValueError(
+            f"the matrix is of {matrix.dtype}: compute it in float64, as models.in_double does"
+        )
     values, vectors = np.linalg.eig(matrix)
     kept = values[np.abs(values) > NEGLIGIBLE * np.abs(values).max()]
     singular: Floats = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
@@ -74,7 +83,7 @@ def of_matrix(matrix: Floats, direction: Floats | None = None) -> Spectra:
     if direction is not None and direction.any():
         length = np.linalg.norm(direction)
         figures["growth"] = float(np.linalg.norm(matrix @ direction) / length)
-    return Spectra(figures, values, singular)
+    return Spectra(figures, values.astype(np.complex128), singular)
 
 
 def of_added(matrix: Floats, eigenvalues: NDArray[np.complex128]) -> dict[str, float]:
