@@ -153,6 +153,7 @@ def curl(address: str, part: Path, lock: int) -> tuple[int, str]:
     done = subprocess.run(
         [
             *("curl", "--fail", "--location", "--globoff", "--continue-at", "-"),
+            *(["--proto-redir", "=https"] if address.startswith("https:") else []),
             *("--connect-timeout", limit("FETCH_CONNECT_SECONDS", "20")),
             *("--speed-time", limit("FETCH_STALL_SECONDS", "30")),
             *("--speed-limit", limit("FETCH_STALL_SPEED", "10000")),

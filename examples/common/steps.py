@@ -150,6 +150,7 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
             yield
         finally:
             with suppress(OSError):  # the same disks
+                file.truncate(0)  # a folder that is passed on does not name this machine
                 fcntl.flock(file, fcntl.LOCK_UN)
 
 

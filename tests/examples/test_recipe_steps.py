@@ -170,6 +170,7 @@ def test_two_do_not_work_on_the_same(tmp_path, monkeypatch):
         pass
     with steps.hold(lock):
         pass
+    assert lock.read_text() == ""
 
 
 def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
