@@ -35,7 +35,13 @@ def inputs(recipe: Recipe) -> list[str]:
         return [f"{path.name} {files.sha256(path)}" for path in paths if path.exists()]
     parts = [(name, chosen(recipe, part)) for name, x in recipe.sets.items() for part in x.parts]
     archives = dict.fromkeys(archive for _, part in parts for archive in names_of(recipe, part))
-    tested = {Path(extract.address(x.testset)).name: x.testset for _, x in parts if x.testset}
+    addresses = {extract.address(x.testset): x.testset for _, x in parts if x.testset}
+    tested = {Path(address).name: name for address, name in addresses.items()}
+    if len(tested) < len(addresses):
+        sys.exit(
+            f"{', '.join(addresses.values())} have archives of one name, and they are kept by "
+            "name: take one of these test sets"
+        )
     unknown = [name for name in archives if not (checksum(recipe, name) or name in tested)]
     if not recipe.is_usual:
         unknown = [*archives]

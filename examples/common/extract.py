@@ -206,7 +206,13 @@ def known(name: str) -> Any:
         near = " or ".join(get_close_matches(name, DATASETS, 5))
         question = f"did you mean {near}? " if near else ""
         sys.exit(f"sacreBLEU has no test set {name}; {question}`sacrebleu --list` names all")
-    return DATASETS[name]
+    found = DATASETS[name]
+    if type(found).__name__ in ("WMTXMLDataset", "TSVDataset"):  # of several texts in a file
+        sys.exit(
+            f"{name} is in a format that this program does not read: `sacrebleu -t {name} --echo` "
+            "writes its sides, which the recipe of your own text takes"
+        )
+    return found
 
 
 def address(name: str) -> str:

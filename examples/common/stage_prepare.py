@@ -32,10 +32,12 @@ from common.steps import (
 )
 from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.text.tokenization import Pipeline
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.tokenization import Pipeline, join_characters
 
 COMMON = Path(__file__).resolve().parent
 # In a data folder: what its training text was made from. The report asks it.
@@ -145,6 +147,8 @@ def raw(recipe: Recipe, out: Path) -> None:
     if recipe.benchmark.own_text:
         assert recipe.given
         parallel_text.hold_out(recipe.given, recipe.languages, out)
+        for text in texts(out, recipe):
+            warn_of_unseen(recipe, text)
         return
     for name, content in recipe.sets.items():
         paths = pair(out, name, recipe.languages)
@@ -163,6 +167,24 @@ def raw(recipe: Recipe, out: Path) -> None:
     if language := recipe.benchmark.held_out_by:
         train = pair(out, "train", recipe.languages)
         parallel_text.draw(train, out, recipe.languages, language)
+
+
+def warn_of_unseen(recipe: Recipe, text: Path) -> None:
+    """Warn of characters that nobody sees and of separate accents, which Moses' rules cut words at.
+
+    Joiners are not among them: detokenising puts them back.
+    """
+    language = text.suffix.removeprefix(".")
+    wanted = [x for x in ("visible", "nfc") if x not in recipe.benchmark.preprocessing.steps]
+    clean = Pipeline(wanted, language)
+    number = sum(clean(line) != line for line in text_lines.read_lines(text))
+    if wanted and number:
+        say(
+            recipe.name,
+            f"warning: {counted(number, 'line')} of {text.name} hold invisible characters or "
+            "separate accents, at which words are cut. `macaron-fairseq tokenize --steps "
+            f"visible,nfc --file {language} {text.name} NEW` removes them",
+        )
 
 
 def pair(folder: Path, name: str, languages: tuple[str, str]) -> tuple[Path, Path]:
@@ -386,6 +408,11 @@ def binarised(recipe: Recipe, out: Path) -> None:
         (out / folder).mkdir()
         for name, language in product(recipe.tests, recipe.languages):
             shutil.copy(work / kind / f"{name}.{language}", out / folder)
+    if short_code(recipe.target) in WITHOUT_SPACES:  # who has split its words is not to be scored
+        for name in recipe.tests:
+            path = out / "reference" / f"{name}.{recipe.target}"
+            lines = [*map(join_characters, text_lines.read_lines(path))]
+            path.write_text("".join(line + "\n" for line in lines), "utf-8")
     if recipe.merges:
         shutil.copy(work / "code" / "code", out)
     for dictionary in sorted((out / "data-bin").glob("dict.*.txt")):

@@ -11,6 +11,8 @@ EXAMPLES = """\
 steps:
   normalize         straight quotes, plain dashes (Moses normalize-punctuation.perl)
   printable         a space for each unprintable character (remove-non-printing-char.perl)
+  visible           nothing for each invisible one, such as a soft hyphen or a zero-width space
+  nfc               one character for a letter and its accent (Unicode's NFC)
   lowercase         lower case
   tokenize          Moses tokens, escaped (tokenizer.perl)
   tokenize-hyphens  the same, and well-known becomes well @-@ known (tokenizer.perl -a)

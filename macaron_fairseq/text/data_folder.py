@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.text.languages import CODES as CODES_OF_LANGUAGES
@@ -52,6 +52,12 @@ class DataFolder:
                 f"{path} is missing: it is written by fairseq-preprocess and belongs to the model"
             )
         return path
+
+    def symbols(self, language: str) -> set[str]:
+        """The tokens in the dictionary of a language."""
+        return {
+            line.rpartition(" ")[0] for line in text_lines.read_lines(self.dictionary(language))
+        }
 
     def steps(self, language: str) -> list[str]:
         """The steps before BPE of text in that language."""

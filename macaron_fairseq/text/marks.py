@@ -1,14 +1,30 @@
 """The marks of what cuts words into tokens, subword-nmt or SentencePiece, and how to join those."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from macaron_fairseq.common.errors import UserError
 
 SUBWORD_NMT = "@@"  # with which it ends a part of a word that goes on
-SENTENCEPIECE = "\u2581"  # with which it begins words; text may hold that sign, too
+SENTENCEPIECE = "\u2581"  # with which it begins words, or ends them; text may hold that sign, too
 
 
 def is_sentencepiece(marked: int, lines: int) -> bool:
-    """Whether a text is cut by SentencePiece: by how many of its lines begin with its mark."""
+    """Whether a text is cut by SentencePiece: by how many of its lines have its pieces."""
     return marked > 0 and 2 * marked >= lines
+
+
+def has_pieces(line: str) -> bool:
+    """Whether a line begins with SentencePiece's mark, or many of its tokens have it at an end."""
+    if line.startswith(SENTENCEPIECE):
+        return True
+    tokens = line.split() if SENTENCEPIECE in line else []
+    return bool(tokens) and 4 * sum(map(is_piece, tokens)) >= len(tokens)
+
+
+def is_piece(token: str) -> bool:
+    """Whether a token begins or ends with SentencePiece's mark, and is more than that."""
+    is_marked = token.startswith(SENTENCEPIECE) or token.endswith(SENTENCEPIECE)
+    return is_marked and token.strip(SENTENCEPIECE) != ""
 
 
 def remove_bpe(lines: Sequence[str]) -> list[str]:
@@ -30,9 +46,20 @@ def mark_of(tokens: Sequence[str], counts: Sequence[int] | None = None) -> str:
     found = dict.fromkeys((SUBWORD_NMT, SENTENCEPIECE), 0)
     for token, count in zip(tokens, counts, strict=True):
         found[SUBWORD_NMT] += count * token.endswith(SUBWORD_NMT)
-        found[SENTENCEPIECE] += count * token.startswith(SENTENCEPIECE)
+        is_marked = token.startswith(SENTENCEPIECE) or token.endswith(SENTENCEPIECE)
+        found[SENTENCEPIECE] += count * is_marked
     mark = max(found, key=found.__getitem__)
     return mark if found[mark] and 1000 * found[mark] >= sum(counts) else ""
+
+
+def refuse_suffixes(tokens: Iterable[str]) -> None:
+    """Raise a `UserError` if SentencePiece writes its mark behind words, not before them."""
+    balance = sum(x.startswith(SENTENCEPIECE) - x.endswith(SENTENCEPIECE) for x in tokens)
+    if balance < 0:
+        raise UserError(
+            f"SentencePiece's marks ({SENTENCEPIECE}) are behind the words, by its option "
+            "--treat_whitespace_as_suffix: words and phrases need them before"
+        )
 
 
 def join_tokens(lines: Sequence[str], mark: str) -> list[str]:

@@ -6,6 +6,7 @@ A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["no
 
 import functools
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ def printable(language: str) -> Step:
     return functools.partial(regex.compile(r"\p{C}").sub, " ")
 
 
+def visible(language: str) -> Step:
+    """Nothing for what is not seen, such as a soft hyphen; the joiners of some scripts stay."""
+    return functools.partial(regex.compile(r"(?V1)[\p{Cf}--[\u200c\u200d]]").sub, "")
+
+
+def nfc(language: str) -> Step:
+    """Unicode's composed form: one character for a letter and its accent."""
+    return functools.partial(unicodedata.normalize, "NFC")
+
+
 def lowercase(language: str) -> Step:
     """Lower case in any script."""
     return str.lower
@@ -59,10 +70,13 @@ def tokenize_hyphens(language: str) -> Step:
 STEPS: dict[str, Callable[[str], Step]] = {
     "normalize": normalize,
     "printable": printable,
+    "visible": visible,
+    "nfc": nfc,
     "lowercase": lowercase,
     "tokenize": tokenize,
     "tokenize-hyphens": tokenize_hyphens,
 }  # and bpe, which takes a file of merges, not a language
+WITHOUT_RULES = {"printable", "visible", "nfc", "lowercase"}  # the same in all languages
 
 
 class Tokenizer(MosesTokenizer):
@@ -196,19 +210,42 @@ class Pipeline:
 # --- and back ------------------------------------------------------------------------------------
 
 
+CHARACTER = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\u30fc\uff01-\uff60]"
+BETWEEN_CHARACTERS = regex.compile(f"(?<={CHARACTER}) +(?={CHARACTER})")
+AROUND_CHARACTERS = regex.compile(f"({CHARACTER})")
 AROUND_WIDE = regex.compile("(?<=[\uff01-\uff60]) +| +(?=[\uff01-\uff60])")  # as a full-width comma
+# What Moses' tokenizer cuts off, and its detokenizer does not join again: soft hyphens and joiners
+# within words, stops and commas of other scripts, times.
+WITHIN_WORDS = regex.compile(" *([\u00ad\u200b-\u200d\u2060]) *")
+# Of Arabic, Indic, Burmese and Ethiopic scripts.
+AFTER_WORDS = regex.compile(" +(?=[\u060c\u061b\u061f\u06d4\u0964\u0965\u104a\u104b\u1362])")
+IN_TIMES = regex.compile(r"(?<=\d): (?=\d)")
+
+
+def join_characters(line: str) -> str:
+    """Chinese or Japanese text without the spaces between its characters."""
+    return BETWEEN_CHARACTERS.sub("", line)
+
+
+def split_characters(line: str) -> str:
+    """Text with a space around each Chinese or Japanese character."""
+    return AROUND_CHARACTERS.sub(r" \1 ", line)
 
 
 def detokenize(lines: Sequence[str], language: str) -> list[str]:
-    """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped."""
+    """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped.
+
+    As Moses does it, but for what its tokenizer alone takes apart, see `WITHIN_WORDS`.
+    """
     detokenizer, english = MosesDetokenizer(short_code(language)), MosesDetokenizer("en")
 
     def text(line: str) -> str:
         tokens = line.split()
         try:
-            return detokenizer.detokenize(tokens)
+            joined = detokenizer.detokenize(tokens)
         except TypeError:  # sacremoses, of Czech words with an apostrophe and a dash: "e' - mail"
-            return english.detokenize(tokens)
+            joined = english.detokenize(tokens)
+        return IN_TIMES.sub(":", AFTER_WORDS.sub("", WITHIN_WORDS.sub(r"\1", joined)))
 
     if short_code(language) in WITHOUT_SPACES:  # of which sacremoses leaves some
         return [AROUND_WIDE.sub("", text(line)) for line in lines]

@@ -24,6 +24,7 @@ from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.languages import short_code
+from macaron_fairseq.text.tokenization import WITHOUT_RULES
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.journal import Journal
 from macaron_fairseq.translation.translator import Search
@@ -288,7 +289,7 @@ def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]
     weights = [x if x.is_file() else path for x, path in zip(exported, paths, strict=True)]
     languages = [data.source, data.target]
     # By whose rules text is split, where earlier versions had none for a language's name.
-    by_rules = {*data.source_steps, *data.target_steps} - {"printable", "lowercase"}
+    by_rules = {*data.source_steps, *data.target_steps} - WITHOUT_RULES
     rules = [*map(short_code, languages)] if by_rules else languages
     made = [data.path / CODES, data.dictionary(data.source), data.dictionary(data.target)]
     return {

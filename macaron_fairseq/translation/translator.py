@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -130,6 +131,33 @@ class Engine(Protocol):
         """
 
 
+class Known:
+    """Makes tokens of lines, and counts those that the model does not know."""
+
+    SHOWN = 5  # such tokens
+
+    def __init__(self, encode: Callable[[str], Tokens], symbols: set[str]) -> None:
+        self.encode, self.symbols = encode, symbols
+        self.tokens = 0
+        self.unknown: Counter[str] = Counter()
+
+    def __call__(self, line: str) -> Tokens:
+        """The tokens of a line."""
+        tokens = self.encode(line)
+        self.tokens += len(tokens)
+        self.unknown.update(token for token in tokens if token not in self.symbols)
+        return tokens
+
+    def warn(self) -> None:
+        """Say how many were unknown, if some were."""
+        if self.unknown:
+            shown = " ".join(token for token, _ in self.unknown.most_common(self.SHOWN))
+            warn(
+                f"{self.unknown.total():,} of {counted(self.tokens, 'token')} are unknown to the "
+                f"model, such as {shown}"
+            )
+
+
 def translate_file(
     source: Path,
     output: Path,
@@ -153,7 +181,7 @@ def translate_file(
         UserError: if a file cannot be read or written, or they are one.
     """
     refuse_unreadable(source, output)
-    encode = data.encoder(data.source)
+    encode = Known(data.encoder(data.source), data.symbols(data.source))
     is_typed = terminal.is_typed(source)
     if is_typed:
         lines = terminal.typed_lines(data.source, data.target)
@@ -176,6 +204,7 @@ def translate_file(
                     shown.clear()
                 file.writelines(line.encode() + b"\n" for line in block)
                 file.flush()
+    encode.warn()
 
 
 def refuse_unreadable(source: Path, output: Path) -> None:

@@ -567,6 +567,13 @@ def test_chinese_has_no_spaces_whatever_its_code(language):
     assert "tok:zh" in found.signature
 
 
+def test_a_language_whose_words_sacrebleu_does_not_know_is_told_of(capsys):
+    metrics.bleu(["ฉันรักคุณ"], ["ฉันรักคุณ"], "th", False)
+    assert "warning: sacreBLEU cuts th at spaces alone" in capsys.readouterr().err
+    metrics.bleu(["a b"], ["a b"], "de", False)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_language_has_two_or_three_letters():
     with pytest.raises(UserError, match="'chinese' is not a language: give two or three"):
         metrics.bleu(["a"], ["a"], "chinese", False)

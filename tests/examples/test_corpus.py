@@ -146,6 +146,8 @@ def test_a_test_set_that_is_not_as_it_should_be(made, tmp_path):
     assert said == f"cannot read {tmp_path}/test-full.tgz: No such file or directory"
     assert "has no test set wmt14/fall; did you mean wmt14/full" in testset("wmt14/fall", "en-de")
     assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx")
+    for name in ("wmt22", "mtnt1.1/test"):
+        assert f"{name} is in a format that this program does not read" in testset(name, "en-de")
     archives.tgz(tmp_path / "test-full.tgz", {"test-full/README": b"\n"})
     said = testset("wmt14/full", "en-de", is_usual=False)
     assert "does not hold test-full/newstest2014-deen-ref.de.sgm and test-full/newst" in said

@@ -426,6 +426,25 @@ def test_own_text_is_where_it_is_said_to_be(tmp_path):
     assert "say where your text is: --from FOLDER" in recipe(*command, status=1, is_bare=True)
 
 
+def test_words_that_a_user_has_split_are_not_scored(tmp_path):
+    """The reference is Chinese as it is written; and what nobody sees is told of."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    train = [f"a dog number {number}\u00adis here" for number in range(40)]
+    (folder / "train.en").write_text("".join(line + "\n" for line in train))
+    (folder / "train.zh").write_text("我 喜欢 狗 。\n" * 40)
+    for name in ("valid", "test"):
+        (folder / f"{name}.en").write_text("I like apples\n")
+        (folder / f"{name}.zh").write_text("我 喜欢 苹果 OK 。\n")
+    command = ["own-data/run.sh", "prepare", "--pair", "en-zh", "--work", tmp_path / "work"]
+    said = recipe(*command, "--from", folder, "--merges", "20", "--workers", "1")
+    assert "warning: 40 lines of train.en hold invisible characters or" in said
+    reference = tmp_path / "work/data/reference"
+    assert (reference / "test.zh").read_text() == "我喜欢苹果 OK 。\n"
+    assert (reference / "test.en").read_text() == "I like apples\n"
+    assert (tmp_path / "work/data/tokenized/test.zh").read_text() == "我 喜欢 苹果 OK 。\n"
+
+
 @pytest.mark.skipif(bool(find_spec("MeCab")), reason="Japanese can be scored here")
 def test_a_language_that_cannot_be_scored_is_refused_at_once(tmp_path):
     arguments = ["prepare", "--from", tmp_path, "--work", tmp_path / "work", "--pair", "en-ja"]

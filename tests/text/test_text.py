@@ -188,7 +188,8 @@ def codes(tmp_path):
     [
         (["a@@", "b"], "@@"),
         (["▁a", "b"], "▁"),
-        (["a", "b@@c", "d▁"], ""),
+        (["a", "b@@c", "d▁e"], ""),
+        (["The▁", "c", "at▁"], "▁"),  # of a model that writes the mark behind words
         (["▁", "a@@", "b@@"], "@@"),
         (["▁x", "▁y", "z@@"], "▁"),
         (["▁", *["word"] * 999], "▁"),
@@ -198,6 +199,19 @@ def codes(tmp_path):
 )
 def test_the_mark_of_tokens_is_the_frequent_one(tokens, mark):
     assert marks.mark_of(tokens) == mark
+
+
+def test_pieces_are_seen_wherever_the_mark_is():
+    """SentencePiece also writes none before the first word, or one behind each."""
+    cut = ["▁The ▁c at", "The ▁cat ▁sat", "The▁ c at▁ sat▁"]
+    assert all(map(marks.has_pieces, cut))
+    assert marks.join_tokens(cut, "▁") == ["The cat", "The cat sat", "The cat sat"]
+    for line in cut[:2]:
+        marks.refuse_suffixes(line.split())
+    with pytest.raises(UserError, match="are behind the words, by its option"):
+        marks.refuse_suffixes(cut[2].split())
+    text = ["Name : ▁ ▁", "a word", "", "a sign ▁ in a text"]
+    assert not any(map(marks.has_pieces, text))
 
 
 def test_the_mark_of_a_dictionary_is_by_how_often_its_symbols_occur():
@@ -524,6 +538,38 @@ def test_the_command_is_a_filter_in_any_locale():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == b"Wohl @-@ bekannt &quot; &quot;\n\n\na bc\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("hi", "यह घर है। ठीक॥"),
+        ("ar", "كتاب، قلم؛ ماذا؟"),
+        ("ur", "یہ گھر ہے\u06d4"),
+        ("fa", "می\u200cروم؟"),
+        ("am", "ሰላም።"),
+        ("de", "Donau\u00addampf um 12:30 Uhr: 3:1"),
+    ],
+)
+def test_what_moses_takes_apart_comes_back(language, text):
+    """Its detokenizer leaves spaces there."""
+    tokens = Pipeline(["tokenize"], language)(text)
+    assert tokens != text and tokenization.detokenize([tokens], language) == [text]
+
+
+def test_steps_for_what_is_not_seen():
+    unseen = "Donau\u00addampf\u200b\ufeff \u0645\u06cc\u200c\u0631\u0648\u0645"
+    assert Pipeline(["visible"], "de")(unseen) == "Donaudampf \u0645\u06cc\u200c\u0631\u0648\u0645"
+    assert Pipeline(["nfc"], "fr")("e\u0301te\u0301") == "\u00e9t\u00e9"
+
+
+def test_characters_are_words_where_there_are_no_spaces():
+    text = "日本 語 を 話す OK カタカナ 、 well known"
+    joined = "日本語を話す OK カタカナ、 well known"
+    assert tokenization.join_characters(text) == joined
+    assert tokenization.join_characters(joined) == joined
+    words = tokenization.split_characters(joined).split()
+    assert words == [*"日本語を話す", "OK", *"カタカナ、", "well", "known"]
 
 
 @pytest.mark.parametrize("language", ["zh", "zho", "ja"])

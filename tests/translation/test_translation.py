@@ -279,6 +279,21 @@ def test_lines_end_with_a_newline_alone(data, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
 
 
+def test_tokens_that_the_model_does_not_know_are_told_of(data, tmp_path, capsys):
+    (tmp_path / "in").write_text("the \u4f60 the\n\u4f60 z\n")
+    command(data, tmp_path / "in")
+    said = capsys.readouterr().err.splitlines()[-1]
+    folder = data_folder.read(data)
+    known = folder.symbols("en")
+    tokens = [x for line in ("the \u4f60 the", "\u4f60 z") for x in folder.encoder("en")(line)]
+    number = sum(x not in known for x in tokens)
+    assert number >= 2
+    assert f"warning: {number} of {len(tokens)} tokens are unknown to the model, such as" in said
+    (tmp_path / "in").write_text("the er\n")
+    command(data, tmp_path / "in")
+    assert "unknown" not in capsys.readouterr().err
+
+
 def test_no_lines(data, tmp_path, capsys):
     (tmp_path / "in").touch()
     command(data, tmp_path / "in")

@@ -13,7 +13,7 @@ from typing import Any
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.text.marks import SENTENCEPIECE, mark_of, remove_bpe
+from macaron_fairseq.text.marks import SENTENCEPIECE, mark_of, refuse_suffixes, remove_bpe
 
 Span = tuple[int, int]  # the first word and the last, from 0
 
@@ -91,7 +91,10 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
 
     texts = iter(texts)
     begin = [*islice(texts, BEGIN)]
-    mark = mark_of([token for text in begin for token in text.split()])
+    tokens = [token for text in begin for token in text.split()]
+    mark = mark_of(tokens)
+    if mark == SENTENCEPIECE:
+        refuse_suffixes(tokens)
 
     def docs() -> Iterator[Any]:
         for text in chain(begin, texts):

@@ -14,8 +14,9 @@ from itertools import pairwise
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.marks import SENTENCEPIECE, is_sentencepiece
-from macaron_fairseq.text.tokenization import Pipeline
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.marks import SENTENCEPIECE, has_pieces, is_sentencepiece
+from macaron_fairseq.text.tokenization import Pipeline, split_characters
 
 # The least length or frequency of each group.
 LENGTHS = (1, 5, 10, 15, 20, 30, 40, 60)
@@ -29,10 +30,15 @@ Group = tuple[int, int | None]  # from, to; None: no end
 
 
 def words_of(lines: Sequence[str], language: str, lowercase: bool) -> list[Words]:
-    """The words of raw text: Moses' tokens, as training data of the recipes has them before BPE."""
+    """The words of raw text: Moses' tokens, as training data of the recipes has them before BPE.
+
+    In Chinese and Japanese, whose words have no spaces between them, a character is a word.
+    """
     split = Pipeline(["normalize", "tokenize"], language)
     # Lowered afterwards: Moses leaves a full stop on a word if what follows is not capitalised.
     tokens = map(split, lines)
+    if short_code(language) in WITHOUT_SPACES:
+        tokens = map(split_characters, tokens)
     return [(line.lower() if lowercase else line).split() for line in tokens]
 
 
@@ -82,10 +88,18 @@ def by_length(
 # --- by the frequency of the word ----------------------------------------------------------------
 
 
-def count_in(text: Iterable[str], words: Iterable[str], lowercase: bool) -> Counter[str]:
+def count_in(
+    text: Iterable[str], words: Iterable[str], lowercase: bool, by_character: bool = False
+) -> Counter[str]:
     """How often words occur in a tokenised text, which is read line by line.
 
     It may be cut by BPE, too, or at hyphens (`well @-@ known`): its words are those before that.
+
+    Args:
+        text: lines of tokens.
+        words: which ones to count.
+        lowercase: whether to ignore case.
+        by_character: see `words_of`.
 
     Raises:
         UserError: if it is cut by SentencePiece, which leaves no such words.
@@ -95,8 +109,10 @@ def count_in(text: Iterable[str], words: Iterable[str], lowercase: bool) -> Coun
     lines = marked = 0
     for line in text:
         lines += bool(line.strip())
-        marked += line.startswith(SENTENCEPIECE)
+        marked += has_pieces(line)
         line = line.replace("@@ ", "").replace(" @-@ ", "-")
+        if by_character:
+            line = split_characters(line)
         found = (line.lower() if lowercase else line).split()
         counts.update(word for word in found if word in wanted)
     if is_sentencepiece(marked, lines):

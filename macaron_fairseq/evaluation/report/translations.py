@@ -18,6 +18,7 @@ from macaron_fairseq.evaluation.report.comparison import Group, Words
 from macaron_fairseq.evaluation.scores import failures, intervals, metrics
 from macaron_fairseq.evaluation.training import runs
 from macaron_fairseq.evaluation.training.runs import Key, Run, Scored, Texts
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
 
 Part = dict[str, Any]
 BLEU_OF_TOKENS = "BLEU of tokens"
@@ -216,7 +217,9 @@ def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
     texts = (text for test in tests for text in (test.references, *test.hypotheses.values()))
     words = {word for text in texts for sentence in text for word in sentence}
     lines = bar("counting words", " lines", items=read_lines(train_text))
-    return comparison.count_in(lines, words, lowercase.pop())
+    target = tests[0].runs[0].manifest["data"]["target"]
+    by_character = short_code(target) in WITHOUT_SPACES
+    return comparison.count_in(lines, words, lowercase.pop(), by_character)
 
 
 def by_frequency(test: TestSet, counts: Counter[str], baseline: str) -> list[Part]:

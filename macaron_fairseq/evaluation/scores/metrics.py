@@ -4,6 +4,7 @@ sacreBLEU counts n-grams, whatever the tokens are.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
 from macaron_fairseq.text.tokenization import Pipeline
 
+# Languages without spaces between words, of which sacreBLEU knows no words by their code.
+WITHOUT_TOKENISER = "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "yue"
 LOWER_IS_BETTER = ("WER", "PER", "TER")
 
 
@@ -57,6 +60,12 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
             Japanese or Korean.
     """
     code = language_code(language)
+    if code in WITHOUT_TOKENISER:
+        print(
+            f"warning: sacreBLEU cuts {language} at spaces alone, so BLEU counts phrases as words: "
+            "take chrF, or score the hypotheses by `sacrebleu --tokenize flores200`",
+            file=sys.stderr,
+        )
     try:
         return BLEU(lowercase=lowercase, trg_lang=code, effective_order=effective_order)
     except RuntimeError as error:

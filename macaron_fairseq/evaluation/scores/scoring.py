@@ -16,7 +16,7 @@ from macaron_fairseq.common.text_lines import read_lines
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.evaluation.scores.generated import best, in_order
 from macaron_fairseq.evaluation.scores.metrics import Score
-from macaron_fairseq.text.marks import SENTENCEPIECE, is_sentencepiece, remove_bpe
+from macaron_fairseq.text.marks import SENTENCEPIECE, has_pieces, is_sentencepiece, remove_bpe
 from macaron_fairseq.text.tokenization import detokenize
 
 STDIO = Path("-")
@@ -275,7 +275,7 @@ def without_bpe(lines: list[str], name: Path | str, is_text: bool = False) -> li
     Raises:
         UserError: if they have the marks of SentencePiece.
     """
-    marked = sum(line.startswith(SENTENCEPIECE) for line in lines)
+    marked = sum(map(has_pieces, lines))
     if is_sentencepiece(marked, sum(map(bool, lines))):
         raise UserError(
             f"{name} has SentencePiece's marks ({SENTENCEPIECE}): remove them, in fairseq-generate "
