@@ -28,7 +28,7 @@ from fairseq.optim import register_optimizer
 from fairseq.tasks import FairseqTask, register_task
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import early_stopping, numpy_names, tpu, whole_copies
+from macaron_fairseq.compat import amp, early_stopping, numpy_names, tpu, whole_copies
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
@@ -127,6 +127,7 @@ CRITERIA = {  # with what reads their flags
 allow_safe_globals()
 numpy_names.mend()
 whole_copies.mend()
+amp.mend()
 early_stopping.remember()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():

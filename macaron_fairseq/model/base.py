@@ -112,6 +112,12 @@ def as_namespace(args: Any) -> Namespace:
     if not OmegaConf.is_config(args):
         return args
     values: Any = OmegaConf.to_object(args)
+    kept = [side for side in ("encoder", "decoder") if values.get(f"{side}_layers_to_keep")]
+    if kept:
+        raise UserError(
+            f"{kept[0]}_layers_to_keep is for fairseq-train: from fairseq-hydra-train's settings "
+            "fairseq would lose other layers, or save a model that does not load"
+        )
     arguments.warn_of_unknown_names(values)
     return Namespace(**values)
 

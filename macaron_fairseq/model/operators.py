@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
+from torch.nn import functional
 
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import (
@@ -43,20 +44,26 @@ class Sublayer(nn.Module):
         self.layer_norm = layer_norm
 
 
-class Gate(nn.Linear):
-    """sigmoid(W [k1; k2] + b), a number for each token; training starts from 1/2, Heun's method."""
+class Gate(nn.Module):
+    """sigmoid(W [k1; k2] + b), a number for each token; training starts from 1/2, Heun's method.
+
+    It is no `nn.Linear`, of which fairseq quantises the classes that it knows alone.
+    """
 
     def __init__(self, width: int) -> None:
-        super().__init__(2 * width, 1)
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, 2 * width))
+        self.bias = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Start with zeros."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, k1: Tensor, k2: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, k1: Tensor, k2: Tensor) -> Tensor:
         """The share of k1, (..., 1), for two slopes, (..., channel)."""
-        return super().forward(torch.cat((k1, k2), -1)).sigmoid()
+        return functional.linear(torch.cat((k1, k2), -1), self.weight, self.bias).sigmoid()
 
 
 class OperatorWeights:

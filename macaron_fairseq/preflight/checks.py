@@ -74,6 +74,7 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
         samples.refuse_too_few(folder, args)
     if given and given.store_ema:
         refuse_lost_norms(given)
+    refuse_other_recomputation(args)
     if given:
         warn_of_shared_types(given)
 
@@ -85,6 +86,8 @@ def check_built(line: CommandLine, given: Namespace) -> None:
         line: the command line.
         given: all flags, see `command_line.with_defaults`.
     """
+    if getattr(given, "store_ema", False):
+        refuse_lost_norms(given)
     folder = command_line.first_folder(given, line.others)
     for path in command_line.to_restore(line.args):
         check_restored(path, checkpoints.load(path), line.args, given, folder)
@@ -118,6 +121,20 @@ def check_restored(
         if given:
             restored_optimizer.refuse_other_count(path, state, given)
         restored_optimizer.refuse_other_metric(path, state, args)
+
+
+def refuse_other_recomputation(args: Namespace) -> None:
+    """Raise a `UserError` if layers would be computed again in another precision.
+
+    fairseq does so without autocast. Then dropout is drawn in another order, and the gradients
+    belong to other masks than the loss.
+    """
+    for name in ("checkpoint", "offload"):
+        if args.amp and getattr(args, f"{name}_activations"):
+            raise UserError(
+                f"--amp and --{name}-activations do not go together in fairseq, which computes the "
+                "layers again in another precision: use --fp16 or --bf16"
+            )
 
 
 def refuse_lost_norms(given: Namespace) -> None:

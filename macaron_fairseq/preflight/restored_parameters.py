@@ -56,6 +56,9 @@ def refuse_other_parts(
         given: the flags, of an architecture that is known; see `command_line.with_defaults`.
         folder: of the data, the first one if there are several.
     """
+    pruned = "mha_heads_to_keep", "ffn_blocks_to_remove"
+    if any(getattr(given, name, -1) not in (-1, None) for name in pruned):
+        return  # fairseq prunes the model before it loads
     if given.task in DICTIONARIES and ARCH_MODEL_NAME_REGISTRY.get(given.arch) in SIZED_BY_DATA:
         classes = getattr(given, "num_classes", -1)
         head = getattr(given, "classification_head_name", checkpoint_sizes.CLASSES_HEAD)

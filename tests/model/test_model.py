@@ -1,16 +1,20 @@
 """The model: what it shares with fairseq's transformer, decoding, padding, and refusals."""
 
 import copy
+from argparse import Namespace
 
 import pytest
 import torch
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
+from fairseq.modules.quantization.scalar.modules import IntLinear
+from fairseq.quantization_utils import quantize_model_scalar
 from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
 
 from macaron_fairseq import UserError
 from macaron_fairseq.model.layers import SplittingLayer
+from macaron_fairseq.model.operators import Gate
 from macaron_fairseq.schemes import splitting, substeps
 
 WIDE = ["--encoder-ffn-embed-dim", "24", "--decoder-ffn-embed-dim", "32"]
@@ -207,6 +211,20 @@ def test_no_position_sees_the_future(flags):
 def test_fairseqs_options_train(flags):
     model = build("macaron_transformer", *SMALL, *WIDE, *flags)
     assert all(map(torch.isfinite, map(torch.tensor, optimizer_steps(model, 2))))
+
+
+@pytest.mark.parametrize("flags", [[], GATED], ids=" ".join)
+def test_weights_are_quantised_and_gates_are_not(flags):
+    """fairseq's task asks for it, and knows the classes of some modules alone."""
+    flags = [*SMALL, *flags, "--quant-noise-scalar", "0.3"]
+    model = quantize_model_scalar(
+        build("macaron_transformer", *flags), Namespace(quant_noise_scalar=0.3)
+    )
+    kinds = {
+        type(module) for name, module in model.named_modules() if name.endswith(("fc1", "q_proj"))
+    }
+    assert kinds == {IntLinear}
+    assert any(isinstance(module, Gate) for module in model.modules()) == (GATED[0] in flags)
 
 
 @pytest.mark.parametrize("flags", [[], ["--macaron-scheme", "parallel", *GATED]], ids=" ".join)

@@ -166,6 +166,13 @@ def test_an_average_of_a_pre_norm_model(arch):
     apply(checks.check, words)
 
 
+def test_layers_that_would_be_computed_again_in_another_precision():
+    words = ["fairseq-train", "data", "--cpu", "--max-tokens", "64", "--amp"]
+    for name in ("checkpoint", "offload"):
+        said = refusal(*words, f"--{name}-activations")
+        assert said.startswith(f"--amp and --{name}-activations do not go together in fairseq")
+
+
 def test_a_smaller_output_dictionary_with_shared_weights(caplog):
     words = ["fairseq-train", "data", "--cpu", "--task", "language_modeling", "--max-tokens", "64"]
     words += ["--output-dictionary-size", "40", "--arch"]
