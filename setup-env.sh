@@ -121,9 +121,10 @@ make_environment() {
     [[ -e $state/ours || -z $(contents) ]] ||
         die "$VENV holds other things and is left alone: set VENV to another folder."
     [[ -n ${TORCH:-} ]] || ! has_torch "$base" || flags=(--system-site-packages)
-    # As in a home folder that machines with other Pythons share: each makes it anew for itself.
+    # As in a home folder that machines share: another one may be at work in it.
     [[ ! -e $state/made ]] || is_supported "$python" ||
-        say "the Python in $VENV is gone or does not start on this machine"
+        die "the Python in $VENV is gone or does not start on this machine: load the module that it" \
+            "is from, set VENV to another folder, or remove $VENV to make it anew."
     say "1/4 virtual environment in $VENV, Python $(version_of "$base"): a few seconds"
     mkdir -p "$state"
     touch "$state/ours"

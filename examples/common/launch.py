@@ -21,6 +21,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 
 POLL_SECONDS = 5
+LATE_SECONDS = 60  # that a network disk may take to show a file
 LONGEST_LINE = 300
 ELSEWHERE = os.EX_TEMPFAIL  # the exit status of a run that another process is doing
 
@@ -292,7 +293,7 @@ def attempt(
         say(name, f"{counted(len(left), 'run')} to do; the log of the first is {left[0].log}")
     failed, elsewhere = [], []
     for job, status in start(left):
-        if job.result.is_file():
+        if job.result.is_file() or (status == 0 and appears(job.result)):
             progress.add(f"{job.label}: {shown(job.result)}")
         elif status == ELSEWHERE:
             elsewhere.append(job)
@@ -301,6 +302,19 @@ def attempt(
             failed.append(job)
             progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
     return failed, elsewhere
+
+
+def appears(path: Path) -> bool:
+    """Whether a file that another machine has written is seen here within a minute.
+
+    A network disk remembers for a while that it was not there.
+    """
+    end = time.monotonic() + LATE_SECONDS
+    while not path.is_file() and time.monotonic() < end:
+        time.sleep(1)
+        with suppress(OSError):
+            os.listdir(path.parent)  # noqa: PTH208  which asks the server anew
+    return path.is_file()
 
 
 def last_line(log: Path) -> str:

@@ -13,7 +13,7 @@ from common import train_command
 from common.ask_fairseq import count_gpus
 from common.options import PLUGIN, Recipe
 from common.stage_prepare import CLEAN_FROM, fingerprint
-from common.steps import Words, call, code, hold, logged, made, say, step
+from common.steps import Words, call, code, hash_of, hold, logged, made, say, step
 from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
@@ -35,8 +35,10 @@ def evaluate(recipe: Recipe) -> None:
 
 
 def device_flags(recipe: Recipe) -> list[str]:
-    """What tells fairseq-generate where to compute, and how."""
+    """What tells fairseq-generate where to compute, and how; says so where no GPU is found."""
     if not count_gpus(recipe):
+        if not recipe.cpu:
+            say(recipe.name, "no GPU: translating on the CPU, in fp32")
         return ["--cpu"]
     # fairseq-generate knows no bf16, and then computes in fp32.
     return ["--fp16"] * (recipe.precision == "fp16")
@@ -59,19 +61,28 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
     if not (run / "trained").is_file():
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
         decoding += f" of {runs.UNFINISHED}"
-    decoding += ", " + " ".join(decode + [flag for flag in device if flag == "--fp16"])
+
+    def described(device: list[str]) -> str:
+        return f"{decoding}, " + " ".join([*decode, *(x for x in device if x == "--fp16")])
+
+    def inputs(device: list[str]) -> list[str]:
+        settings = [described(device), *recipe.score_flags, *device]
+        return [*own, checksum, made(recipe.data), *settings]
+
+    of_gpus = [hash_of(*inputs(x)) for x in ([], ["--fp16"])]
     for i, test in enumerate(recipe.tests):
         subset = f"test{i or ''}"
-        inputs = [*own, checksum, made(recipe.data), decoding, *recipe.score_flags, *device]
 
         def fill(out: Path, test: str = test, subset: str = subset) -> None:
             # What follows names files in the run's folder: the folder may be moved.
             decoded(recipe, run / checkpoint, test, subset, [*decode, *device], out)
             (out / "checkpoint.sha256").write_text(checksum + "\n")
-            (out / "decoding").write_text(decoding + "\n")
+            (out / "decoding").write_text(described(device) + "\n")
             (out / "generated.sha256").write_text(files.sha256(out / "generated.txt") + "\n")
 
-        step(run / test, inputs, fill)
+        # A machine without a GPU, as a cluster's front end, does not replace what one has done.
+        if recipe.cpu or device != ["--cpu"] or made(run / test) not in of_gpus:
+            step(run / test, inputs(device), fill)
         # What the report wants to find there still.
         (run / test / "last.sha256").write_text(last_checksum + "\n")
         say(recipe.name, f"{run.relative_to(recipe.work)}, {test}:")

@@ -54,7 +54,7 @@ def prepare(recipe: Recipe, runs: Path | None = None) -> None:
         runs: where models are trained on it (default: in its work folder).
     """
     work = recipe.work / "prepare"
-    with hold(recipe.work / "prepare.lock"):
+    with hold(recipe.work / "prepare.lock", waits=True):  # as tasks of an array do for the first
         refuse_unscorable(recipe.target)
         refuse_foreign(recipe.data)
         refuse_other_pair(recipe)

@@ -39,7 +39,7 @@ class Counts:
 def prepare(recipe: TextRecipe, runs: Path | None = None) -> None:
     """All steps that are not done; `runs` as in `stage_prepare.prepare`."""
     work = recipe.work / "prepare"
-    with hold(recipe.work / "prepare.lock"):
+    with hold(recipe.work / "prepare.lock", waits=True):
         if not recipe.texts:
             sys.exit("say where your text is: --text FILE...")
         refuse_foreign(recipe.data)
@@ -109,7 +109,7 @@ def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
         data_folder.write(out, recipe.source, recipe.target, steps)
         stage_prepare.refuse_other_data(recipe.data, out, recipe.work)
 
-    with hold(recipe.work / "prepare.lock"):
+    with hold(recipe.work / "prepare.lock", waits=True):
         sums = [files.sha256(path) for path in (codes, dictionary)]
         tokens = [recipe.source, *recipe.benchmark.preprocessing.steps, stage_prepare.text_code()]
         tokens += [version("sacremoses"), version("subword-nmt")]

@@ -19,7 +19,7 @@ from common.stage_prepare import fingerprint
 from common.steps import call, ending_with_this, hold, say, shown, start
 from common.train_command import Devices
 from macaron_fairseq.common import files
-from macaron_fairseq.common.environment import available_cores
+from macaron_fairseq.common.environment import available_cores, hides_gpus
 from macaron_fairseq.common.progress import Lines
 from macaron_fairseq.evaluation.training import manifest
 
@@ -42,7 +42,7 @@ def plan(recipe: Recipe) -> Devices:
         say(recipe.name, f"no GPU: training in fp32 on {processes}")
         if not find_spec("numba"):
             say(recipe.name, "it may be faster with Numba: pip install numba")
-        if not recipe.cpu and "CUDA_VISIBLE_DEVICES" not in os.environ and ask_fairseq.has_nvidia():
+        if not recipe.cpu and not hides_gpus() and ask_fairseq.has_nvidia():
             say(recipe.name, "there is a GPU that this PyTorch cannot use")
     say(recipe.name, str(devices))
     if train_command.FUSED_ADAM in devices.flags:
@@ -170,11 +170,19 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
 def updates_had(recipe: Recipe, run: Path) -> int:
     """How many updates the run goes on from."""
     path = run / "checkpoint_last.pt"
+    others = sorted(run.glob("checkpoint[0-9]*.pt"), key=lambda x: x.stat().st_mtime)
     if not path.is_file():
+        if others and "--no-last-checkpoints" not in recipe.extra:
+            # fairseq would begin anew, and mix new epochs with these.
+            sys.exit(
+                f"{run} holds {others[-1].name} and no {path.name}: copy it to that name to go on "
+                "from there, or remove the checkpoints to begin anew"
+            )
         return 0
     found = ask_fairseq.apart(updates_of, path)
     if isinstance(found, str):
-        sys.exit(found)
+        copied = f". The recipe goes on from {others[-1].name} if you copy it there" * bool(others)
+        sys.exit(found + copied)
     return found
 
 

@@ -130,8 +130,12 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
         end = time.monotonic() + LOCK_SECONDS  # a killed run lets go once its last process is gone
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if waits:
+                    print(f"waiting for another run, which holds {lock}", file=sys.stderr)
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    break
                 if time.monotonic() > end:
                     file.seek(0)
                     who = file.read().strip() or "it"
@@ -158,23 +162,19 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
 def alone_in(folder: Path) -> Iterator[None]:
     """Wait until no other process writes into a folder, and keep others out.
 
-    The folder is made, and removed again where nothing came into it.
+    The folder is made, and removed again where nothing came into it. The lock is a file next to it:
+    on network disks a folder's would be this machine's alone.
     """
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # some network disks have no locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:
-                break
-            os.close(handle)  # whoever was in it has removed it meanwhile
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # where something is in it
-            folder.rmdir()
-        os.close(handle)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open_lock(folder.with_name(f".{folder.name}.lock")) as file:
+        with suppress(OSError):  # some network disks have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        folder.mkdir(exist_ok=True)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # where something is in it
+                folder.rmdir()
 
 
 def start(

@@ -13,7 +13,7 @@ from macaron_fairseq.evaluation.training import manifest, training_flags
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
 LAUNCHERS: tuple[str, ...] = (
     *("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "MASTER_ADDR", "MASTER_PORT"),
-    *("WORLD_SIZE", "RANK"),
+    *("WORLD_SIZE", "RANK", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
     # From which fairseq would make the same port for all trainings of a job.
     *("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"),
 )

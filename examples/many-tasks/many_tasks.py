@@ -1,7 +1,6 @@
 """Train, score and compare: tasks x schemes x seeds (see reproduce.sh)."""
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -275,5 +274,4 @@ def shown(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main(sys.argv[1:])

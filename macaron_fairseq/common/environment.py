@@ -114,6 +114,11 @@ def available_cores() -> int:
     return cores
 
 
+def hides_gpus() -> bool:
+    """Whether GPUs are hidden on purpose. Slurm names those of a job, which hides none of them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+
+
 def wanted_threads() -> int:
     """As many as OpenMP is told to use, or else as there are cores."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()

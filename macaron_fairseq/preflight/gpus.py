@@ -6,13 +6,13 @@ bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a t
 """
 
 import multiprocessing
-import os
 import warnings
 from argparse import Namespace
 from pathlib import Path
 
 import torch
 
+from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import bf16
 
@@ -82,7 +82,7 @@ def why_unusable() -> str | None:
     """What to do where there is a GPU, and PyTorch is built for it but cannot use it; or None."""
     if torch.version.cuda is None or torch.cuda.is_available() or not DRIVER.exists():
         return None
-    if "CUDA_VISIBLE_DEVICES" in os.environ or not [*DEVICES.glob("nvidia[0-9]*")]:
+    if environment.hides_gpus() or not [*DEVICES.glob("nvidia[0-9]*")]:
         return None  # hidden on purpose, or not of this job
     return (
         f"PyTorch {torch.__version__} cannot use the GPU here ({why_not_started()}): update its "

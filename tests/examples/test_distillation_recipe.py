@@ -1005,6 +1005,7 @@ def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp
     for folder, fingerprint in ((recipe.data, "before"), (new, "now")):
         folder.mkdir(parents=True)
         (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+        (folder / "made-from").touch()
     write_manifest(run, "before")
     monkeypatch.setattr(stage_prepare.downloads, "inputs", lambda recipe: [])
     monkeypatch.setattr(stage_prepare, "binarised", lambda *_: None)

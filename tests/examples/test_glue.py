@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import statistics
 import subprocess
 import sys
@@ -607,8 +608,11 @@ def test_data_is_made_again_for_samples_of_another_length(tmp_path, monkeypatch)
     made = []
     monkeypatch.setattr(glue_tasks, "load", lambda *_: {})
     monkeypatch.setattr(glue_data, "binarised", lambda recipe, *_: made.append(recipe.block))
+    shutil.rmtree(prepared(tmp_path).recipe.work / "glue")  # which no step has made
     for length in ("16", "12", "12"):
-        recipe = prepared(tmp_path, "--tokens-per-sample", length).recipe
+        words = ["finetune", "--work", str(tmp_path), "--tasks", "RTE", "--archs", "a", "--cpu"]
+        words += ["--learning-rates", "1", "--tokens-per-sample", length]
+        recipe = glue_options.read(words).recipe
         glue_data.prepare(recipe, tmp_path, ["RTE"], False)
     assert made == [16, 12]
 

@@ -1,6 +1,7 @@
 """Steps, logs and checkpoints of the recipes, one by one, in this process."""
 
 import errno
+import fcntl
 import json
 import logging
 import multiprocessing
@@ -24,6 +25,7 @@ import sacrebleu
 from common import (
     ask_fairseq,
     downloads,
+    launch,
     options,
     stage_evaluate,
     stage_prepare,
@@ -282,6 +284,51 @@ def test_one_process_alone_is_in_a_folder_that_comes_and_goes(tmp_path):
     assert inside == [] and not folder.exists()
 
 
+def test_the_lock_of_a_folder_is_a_file_next_to_it(tmp_path):
+    """On network disks a folder's own lock would be this machine's alone."""
+    with (tmp_path / ".records.lock").open("a") as file:
+        with steps.alone_in(tmp_path / "records"), pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_who_waits_for_a_lock_says_so(tmp_path, capfd):
+    entered = Event()
+
+    def enter():
+        with steps.hold(tmp_path / "lock", waits=True):
+            entered.set()
+
+    with steps.hold(tmp_path / "lock"):
+        thread = Thread(target=enter, daemon=True)
+        thread.start()
+        time.sleep(0.2)
+        assert not entered.is_set()
+    thread.join(10)
+    assert entered.is_set()
+    assert f"waiting for another run, which holds {tmp_path}/lock" in capfd.readouterr().err
+
+
+def test_epochs_without_a_last_checkpoint_are_not_mixed_with_new_ones(tmp_path):
+    """As a copy that was cut leaves them."""
+    recipe = SimpleNamespace(extra=[])
+    assert stage_train.updates_had(recipe, tmp_path) == 0
+    for name in ("checkpoint_best.pt", "checkpoint3.pt"):
+        (tmp_path / name).touch()
+    said = "holds checkpoint3.pt and no checkpoint_last.pt: copy it to that name to go on"
+    with pytest.raises(SystemExit, match=said):
+        stage_train.updates_had(recipe, tmp_path)
+    recipe.extra.append("--no-last-checkpoints")
+    assert stage_train.updates_had(recipe, tmp_path) == 0
+
+
+def test_a_result_that_a_network_disk_shows_late_is_seen(tmp_path, monkeypatch):
+    Timer(0.5, (tmp_path / "result").touch).start()
+    assert launch.appears(tmp_path / "result")
+    monkeypatch.setattr(launch, "LATE_SECONDS", 0)
+    assert not launch.appears(tmp_path / "none")
+
+
 def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
     def none(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -298,7 +345,8 @@ def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
         ("de", "„Das ist gut“, sagte er – und schwieg drei Tage lang.", ""),  # noqa: RUF001
         ("de", "Das ist gut , sagte er , und schwieg drei Tage lang .", ""),  # tokenised already
         ("zh", "你好 世界 , 我们 在 这里 。", ""),  # sacreBLEU's own cutting leaves spaces out
-        ("hi", "वह घर गया। वह सो गया।", "वह घर गया । वह सो गया ।"),
+        ("hi", "वह घर गया। वह सो गया।", ""),
+        ("th", "ที่นี่ ดีครับ", "ที ่ นี ่ ดีครับ"),
         ("yo", "mo fẹ\u0301 lọ síbẹ\u0300 ní", "mo fẹ \u0301 lọ síbẹ \u0300 ní"),
     ],
 )

@@ -167,6 +167,10 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
     with monkeypatch.context() as hidden:
         hidden.setenv("CUDA_VISIBLE_DEVICES", "")
         apply(checks.check, ["fairseq-generate", "data"])
+    # Slurm names the GPUs of a job, which hides none of them.
+    with monkeypatch.context() as named:
+        named.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert refusal("fairseq-generate", "data").endswith(", or add --cpu")
     (tmp_path / "nvidia0").unlink()
     apply(checks.check, ["fairseq-generate", "data"])
 
