@@ -35,10 +35,8 @@ def evaluate(recipe: Recipe) -> None:
 
 
 def device_flags(recipe: Recipe) -> list[str]:
-    """What tells fairseq-generate where to compute, and how; says so where no GPU is found."""
+    """What tells fairseq-generate where to compute, and how."""
     if not count_gpus(recipe):
-        if not recipe.cpu:
-            say(recipe.name, "no GPU: translating on the CPU, in fp32")
         return ["--cpu"]
     # fairseq-generate knows no bf16, and then computes in fp32.
     return ["--fp16"] * (recipe.precision == "fp16")
@@ -74,6 +72,8 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
         subset = f"test{i or ''}"
 
         def fill(out: Path, test: str = test, subset: str = subset) -> None:
+            if device == ["--cpu"] and not recipe.cpu:
+                say(recipe.name, "no GPU: translating on the CPU, in fp32")
             # What follows names files in the run's folder: the folder may be moved.
             decoded(recipe, run / checkpoint, test, subset, [*decode, *device], out)
             (out / "checkpoint.sha256").write_text(checksum + "\n")

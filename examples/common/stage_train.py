@@ -172,7 +172,8 @@ def updates_had(recipe: Recipe, run: Path) -> int:
     path = run / "checkpoint_last.pt"
     others = sorted(run.glob("checkpoint[0-9]*.pt"), key=lambda x: x.stat().st_mtime)
     if not path.is_file():
-        if others and "--no-last-checkpoints" not in recipe.extra:
+        # A kill within the first epoch's save leaves one, and costs no more than that epoch.
+        if len(others) > 1 and "--no-last-checkpoints" not in recipe.extra:
             # fairseq would begin anew, and mix new epochs with these.
             sys.exit(
                 f"{run} holds {others[-1].name} and no {path.name}: copy it to that name to go on "

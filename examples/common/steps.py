@@ -162,18 +162,27 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
 def alone_in(folder: Path) -> Iterator[None]:
     """Wait until no other process writes into a folder, and keep others out.
 
-    The folder is made, and removed again where nothing came into it. The lock is a file next to it:
-    on network disks a folder's would be this machine's alone.
+    The folder is made, and with it the lock, a file in it: on network disks a folder's own lock
+    would be this machine's alone. Both are removed again where nothing came into the folder.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open_lock(folder.with_name(f".{folder.name}.lock")) as file:
+    lock = folder / ".lock"
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = lock.open("a")
+        except FileNotFoundError:  # whoever was in it has removed it meanwhile
+            continue
         with suppress(OSError):  # some network disks have no locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        folder.mkdir(exist_ok=True)
+        if os.fstat(file.fileno()).st_nlink:
+            break
+        file.close()
+    with file:
         try:
             yield
         finally:
-            with suppress(OSError):  # where something is in it
+            if [*folder.iterdir()] == [lock]:
+                lock.unlink()
                 folder.rmdir()
 
 

@@ -61,7 +61,7 @@ def prepare(recipe: TextRecipe, folder: Path, tasks: Sequence[str], is_usual: bo
             say(recipe.name, f"binarising {task.name}")
             binarised(recipe, task, found, out)
 
-        with hold(recipe.work / "prepare.lock"):
+        with hold(recipe.work / "prepare.lock", waits=True):
             step(where(recipe, name), inputs, fill)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
@@ -116,7 +117,8 @@ def available_cores() -> int:
 
 def hides_gpus() -> bool:
     """Whether GPUs are hidden on purpose. Slurm names those of a job, which hides none of them."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named is not None and not re.match(r"\d|GPU-|MIG-", named)
 
 
 def wanted_threads() -> int:

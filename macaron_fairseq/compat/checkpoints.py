@@ -19,7 +19,7 @@ import torch
 from fairseq.data import data_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
-from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf, ValueNode
 from omegaconf.base import ContainerMetadata, Metadata
 from torch import Tensor
 from torch.torch_version import TorchVersion
@@ -161,6 +161,8 @@ def refuse_program(path: Path, options: Any, name: str = "") -> None:
         options: all arguments, or the value of one.
         name: of that one.
     """
+    if isinstance(options, ValueNode):
+        options = options._value()
     if OmegaConf.is_config(options):  # as it is, and not as omegaconf would complete it here
         options = OmegaConf.to_container(options, resolve=False)
     if isinstance(options, str | bytes | bytearray):

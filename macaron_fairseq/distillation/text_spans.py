@@ -12,7 +12,7 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.spans import members_within
-from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT, mark_of, refuse_suffixes
+from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT, mark_of
 
 SPAN_KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
 
@@ -41,7 +41,6 @@ class Words:
         if self.is_bpe:
             self.goes_on = torch.tensor([x.endswith(SUBWORD_NMT) for x in symbols])
         if self.is_sentencepiece:
-            refuse_suffixes(symbols)
             self.is_inside = torch.tensor([not x.startswith(SENTENCEPIECE) for x in symbols])
 
     def numbers(self, tokens: Tensor) -> Tensor:

@@ -74,7 +74,8 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
         samples.refuse_too_few(folder, args)
     if given and given.store_ema:
         refuse_lost_norms(given)
-    refuse_other_recomputation(args)
+    if gpu_count:
+        refuse_other_recomputation(args)
     if given:
         warn_of_shared_types(given)
 

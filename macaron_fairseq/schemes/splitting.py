@@ -47,11 +47,13 @@ class Step:
         if not isinstance(self.size, Real):
             raise ValueError(f"the size of a step is a number, and not {self.size!r}")
         refuse_others(self.operators, Operator, "the operators of a step")
+        if not self.operators:
+            raise ValueError("a step needs an operator")
 
 
 def refuse_others(found: object, kind: type, what: str) -> None:
-    """Raise a `ValueError` for what is no tuple of that kind, or an empty one."""
-    if not isinstance(found, tuple) or not found or not all(isinstance(x, kind) for x in found):
+    """Raise a `ValueError` for what is no tuple of that kind."""
+    if not isinstance(found, tuple) or not all(isinstance(x, kind) for x in found):
         raise ValueError(
             f"{what} are to be a tuple of {kind.__name__}, as in (x,) with its comma, and not "
             f"{repr(found)[:80]}"
@@ -74,7 +76,7 @@ class Scheme:
     decoder: Steps
 
     def __post_init__(self) -> None:
-        """Raise a `ValueError` for a side without steps."""
+        """Raise a `ValueError` for what is no side; one that no model has may be empty."""
         for side in ("encoder", "decoder"):
             refuse_others(getattr(self, side), Step, f"the steps of the {side}")
 

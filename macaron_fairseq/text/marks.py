@@ -58,7 +58,8 @@ def refuse_suffixes(tokens: Iterable[str]) -> None:
     if balance < 0:
         raise UserError(
             f"SentencePiece's marks ({SENTENCEPIECE}) are behind the words, by its option "
-            "--treat_whitespace_as_suffix: words and phrases need them before"
+            "--treat_whitespace_as_suffix: they are to be before. --trajectory-spans tokens "
+            "compares no words"
         )
 
 

@@ -43,7 +43,9 @@ def printable(language: str) -> Step:
 
 def visible(language: str) -> Step:
     """Nothing for what is not seen, such as a soft hyphen; the joiners of some scripts stay."""
-    return functools.partial(regex.compile(r"(?V1)[\p{Cf}--[\u200c\u200d]]").sub, "")
+    # Others of this kind are signs of numbers, and parts of flags.
+    seen = r"\u200c\u200d\p{Prepended_Concatenation_Mark}\U000e0020-\U000e007f"
+    return functools.partial(regex.compile(rf"(?V1)[\p{{Cf}}--[{seen}]]").sub, "")
 
 
 def nfc(language: str) -> Step:
@@ -216,10 +218,10 @@ AROUND_CHARACTERS = regex.compile(f"({CHARACTER})")
 AROUND_WIDE = regex.compile("(?<=[\uff01-\uff60]) +| +(?=[\uff01-\uff60])")  # as a full-width comma
 # What Moses' tokenizer cuts off, and its detokenizer does not join again: soft hyphens and joiners
 # within words, stops and commas of other scripts, times.
-WITHIN_WORDS = regex.compile(" *([\u00ad\u200b-\u200d\u2060]) *")
+WITHIN_WORDS = regex.compile(" *([\u00ad\u200c\u200d\u2060]) *")
 # Of Arabic, Indic, Burmese and Ethiopic scripts.
 AFTER_WORDS = regex.compile(" +(?=[\u060c\u061b\u061f\u06d4\u0964\u0965\u104a\u104b\u1362])")
-IN_TIMES = regex.compile(r"(?<=\d): (?=\d)")
+IN_TIMES = regex.compile(r"(?<=\b\d\d?): (?=\d\d\b)")
 
 
 def join_characters(line: str) -> str:

@@ -27,7 +27,7 @@ from helpers.paths import FIXTURES, USER_DIR
 from helpers.processes import run
 from helpers.small import parse
 from helpers.toy_corpus import TRAIN
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import AnyNode, DictConfig, OmegaConf
 
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
@@ -362,7 +362,8 @@ def test_arguments_that_hold_themselves_or_another_are_refused(tmp_path):
         checkpoints.load(path)
     # omegaconf's own classes complete themselves when they are asked, and otherwise in fairseq.
     model = {"_name": "fconv", "encoder_layers": "${y}", "y": "[(512, 3)]"}
-    for value in (DictConfig(model), [{"encoder_layers": "${x[0]}"}], "${x}"):
+    node = {"encoder_layers": AnyNode("run(2)")}
+    for value in (DictConfig(model), [{"encoder_layers": "${x[0]}"}], "${x}", node):
         path = with_argument(tmp_path / "a.pt", "more", value)
         with pytest.raises(UserError, match="which fairseq would run"):
             checkpoints.load(path)

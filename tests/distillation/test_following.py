@@ -169,6 +169,16 @@ def test_a_loss_of_another_package_sees_both_trajectories(teacher):
     assert float(found[1] - found[0]) == pytest.approx(float(sum(distances)), rel=1e-4)
 
 
+def test_words_need_sentencepieces_marks_before_them(teacher):
+    """With its option for the other side, words end where others begin."""
+    marks = SimpleNamespace(source_dictionary=symbols("The▁", "c", "at▁"))
+    marks.target_dictionary = marks.source_dictionary
+    model = build(STUDENT, *FLAGS)
+    with pytest.raises(UserError, match="are behind the words, by its option"):
+        Following(Plan(), model, teacher.model, marks)
+    Following(Plan(spans="tokens"), model, teacher.model, marks)
+
+
 def test_a_recurrent_model_has_no_layers_to_follow():
     model = build("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8")
     assert layers.layers_of(model) == {}

@@ -346,7 +346,7 @@ def test_a_report_is_of_these_samples_flags_and_data_though_the_weights_be_the_s
 
 def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_path, monkeypatch):
     recipe, context = evaluated(tmp_path, "--context-window", "7", "--tokens-per-sample", "32")
-    (recipe.run("a", 1) / "test" / "made-from").unlink()
+    (recipe.run("a", 1) / "test" / "made-from").write_text("other inputs")
     begun = []
 
     def score(path, words, name, stdout):
@@ -589,6 +589,7 @@ def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp
     for folder, fingerprint in ((recipe.data, "before"), (new, "now")):
         folder.mkdir(parents=True)
         (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+        (folder / "made-from").touch()
     write_manifest(run, "before")
     monkeypatch.setattr(stage_text, "binarised", lambda *_: None)
     monkeypatch.setattr(

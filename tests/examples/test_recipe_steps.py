@@ -284,10 +284,15 @@ def test_one_process_alone_is_in_a_folder_that_comes_and_goes(tmp_path):
     assert inside == [] and not folder.exists()
 
 
-def test_the_lock_of_a_folder_is_a_file_next_to_it(tmp_path):
+@pytest.mark.parametrize("name", ["records", "."])
+def test_the_lock_of_a_folder_is_a_file_in_it(name, tmp_path, monkeypatch):
     """On network disks a folder's own lock would be this machine's alone."""
-    with (tmp_path / ".records.lock").open("a") as file:
-        with steps.alone_in(tmp_path / "records"), pytest.raises(BlockingIOError):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records/a.json").touch()
+    folder = Path(name)
+    with (folder / ".lock").open("a") as file:
+        with steps.alone_in(folder), pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -313,13 +318,41 @@ def test_epochs_without_a_last_checkpoint_are_not_mixed_with_new_ones(tmp_path):
     """As a copy that was cut leaves them."""
     recipe = SimpleNamespace(extra=[])
     assert stage_train.updates_had(recipe, tmp_path) == 0
-    for name in ("checkpoint_best.pt", "checkpoint3.pt"):
+    for name in ("checkpoint_best.pt", "checkpoint2.pt", "checkpoint3.pt"):
+        assert stage_train.updates_had(recipe, tmp_path) == 0
         (tmp_path / name).touch()
     said = "holds checkpoint3.pt and no checkpoint_last.pt: copy it to that name to go on"
     with pytest.raises(SystemExit, match=said):
         stage_train.updates_had(recipe, tmp_path)
     recipe.extra.append("--no-last-checkpoints")
     assert stage_train.updates_had(recipe, tmp_path) == 0
+
+
+def test_what_a_gpu_has_decoded_is_kept_where_there_is_none(tmp_path, monkeypatch):
+    """As on a cluster's front end; --cpu asks for it."""
+    run, decoded = tmp_path / "arch/seed1", []
+
+    def decode(recipe, checkpoint, test, subset, flags, out):
+        decoded.append(flags)
+        for name in ("generated.txt", "scores.txt"):
+            (out / name).write_text("BLEU 1\n")
+
+    monkeypatch.setattr(stage_evaluate, "decoded", decode)
+    monkeypatch.setattr(stage_evaluate, "what_evaluates", lambda: ["code"])
+    run.mkdir(parents=True)
+    (run / "checkpoint_best.pt").write_text("weights")
+    evaluation = SimpleNamespace(decode="--beam 5")
+    recipe = SimpleNamespace(
+        **{"name": "a recipe", "benchmark": SimpleNamespace(evaluation=evaluation), "average": 0},
+        **{"tests": ["test"], "data": tmp_path / "data", "score_flags": [], "work": tmp_path},
+        cpu=False,
+    )
+    for device in (["--fp16"], ["--cpu"], ["--fp16"]):
+        stage_evaluate.evaluate_one(recipe, run, device)
+    assert decoded == [["--beam", "5", "--fp16"]]
+    recipe.cpu = True
+    stage_evaluate.evaluate_one(recipe, run, ["--cpu"])
+    assert decoded[1:] == [["--beam", "5", "--cpu"]]
 
 
 def test_a_result_that_a_network_disk_shows_late_is_seen(tmp_path, monkeypatch):

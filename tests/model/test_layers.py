@@ -269,14 +269,14 @@ def test_an_operator_that_no_layer_has_is_refused():
     ("wrong", "said"),
     [
         (lambda: Step(1, SELF), "the operators of a step are to be a tuple of Operator"),
-        (lambda: step(1), "the operators of a step are to be a tuple of Operator"),
+        (lambda: step(1), "a step needs an operator"),
         (lambda: step(SELF, 1), "the size of a step is a number, and not Operator"),
         (
             lambda: Scheme(step(1, SELF), ()),
             r"the steps of the encoder are to be a tuple of Step, as in \(x,\) with its comma",
         ),
         (
-            lambda: Scheme((step(1, SELF),), ()),
+            lambda: Scheme((), step(1, SELF)),
             "the steps of the decoder are to be",
         ),
     ],

@@ -348,46 +348,49 @@ def test_the_authors_architectures_are_checked_as_well(goes_on):
             goes_on(["--macaron-scheme", "strang-symmetric"], arch)
 
 
-@pytest.mark.slow
-def test_an_architecture_of_another_package_goes_on_with_its_network(data_bin, tmp_path):
-    """It is registered after the flags are checked. The package is the documentation's."""
+# Registers a criterion, as a user's package does.
+CRITERION = """
+import macaron_fairseq.plugin
+from fairseq.criterions import label_smoothed_cross_entropy as usual, register_criterion
+
+
+@register_criterion("mine", dataclass=usual.LabelSmoothedCrossEntropyCriterionConfig)
+class Mine(usual.LabelSmoothedCrossEntropyCriterion):
+    pass
+"""
+
+
+def documented_architecture():
+    """The package of the documentation."""
     page = (DOCS / "reference" / "architectures.md").read_text()
-    (package := tmp_path / "my_plugin").mkdir()
-    code = re.search(r"```python\n(from fairseq.*?)```", page, re.S).group(1)
-    (package / "__init__.py").write_text(code)
-    words = [*TRAIN, "--user-dir", package, "--save-dir", tmp_path / "run", "--arch", "my_macaron"]
-
-    def goes_on(*flags):
-        done = run("fairseq-train", data_bin, *words, *flags, check=False, PYTHONPATH=str(ROOT))
-        return done.returncode, done.stdout.splitlines()[-1]
-
-    assert goes_on("--max-update", "1")[0] == 0
-    status, said = goes_on("--max-update", "2", "--macaron-scheme", "strang-symmetric")
-    assert status == 1 and "was trained with --macaron-scheme strang-marchuk, and the mo" in said
-    assert goes_on("--max-update", "2")[0] == 0
+    return re.search(r"```python\n(from fairseq.*?)```", page, re.S).group(1)
 
 
 @pytest.mark.slow
-def test_a_criterion_of_another_package_changes_no_check(data_bin, tmp_path):
-    """fairseq does not know it, either, when the flags are checked."""
+@pytest.mark.parametrize(
+    ("code", "flags"),
+    [
+        (documented_architecture, ["--arch", "my_macaron"]),
+        (lambda: CRITERION, ["--criterion", "mine"]),
+    ],
+    ids=["architecture", "criterion"],
+)
+def test_what_another_package_registers_goes_on_with_its_network(code, flags, data_bin, tmp_path):
+    """That is after the flags are checked."""
     (package := tmp_path / "my_plugin").mkdir()
-    (package / "__init__.py").write_text(
-        "import macaron_fairseq.plugin\n"
-        "from fairseq.criterions import register_criterion\n"
-        "from fairseq.criterions import label_smoothed_cross_entropy as usual\n\n\n"
-        "@register_criterion('mine', dataclass=usual.LabelSmoothedCrossEntropyCriterionConfig)\n"
-        "class Mine(usual.LabelSmoothedCrossEntropyCriterion):\n    pass\n"
-    )
-    words = [*TRAIN, "--criterion", "mine", "--user-dir", package]
-    words += ["--save-dir", tmp_path / "run"]
+    (package / "__init__.py").write_text(code())
+    words = [*TRAIN, "--user-dir", package, "--save-dir", tmp_path / "run", *flags]
 
-    def goes_on(*flags):
-        done = run("fairseq-train", data_bin, *words, *flags, check=False, PYTHONPATH=str(ROOT))
+    def goes_on(*more):
+        done = run("fairseq-train", data_bin, *words, *more, check=False, PYTHONPATH=str(ROOT))
         return done.returncode, done.stdout.splitlines()[-1]
 
     assert goes_on("--max-update", "1")[0] == 0
     status, said = goes_on("--max-update", "2", "--macaron-scheme", "strang-symmetric")
     assert status == 1 and "was trained with --macaron-scheme strang-marchuk, and the mo" in said
+    status, said = goes_on("--max-update", "2", "--store-ema")
+    assert status == 1 and said.startswith("--store-ema loses the norms")
+    assert goes_on("--max-update", "2")[0] == 0
 
 
 def test_a_teacher_is_not_the_model_that_goes_on(monkeypatch):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from macaron_fairseq.distillation.cross_vocabulary.losses import Range, common_spans
 from macaron_fairseq.distillation.text_spans import Words
-from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT
+from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT, refuse_suffixes
 
 CACHE = 100_000  # words that are kept, some 50 MB
 
@@ -46,6 +46,8 @@ class Recoder:
         self.teacher = teacher
         self.segment = segment
         self.words = Words(student)
+        if self.words.is_sentencepiece:
+            refuse_suffixes(self.student.symbols)
         # As sets, since looking into a tensor takes microseconds for each word.
         self.goes_on, self.is_inside = (
             {*marks.nonzero().flatten().tolist()}

@@ -18,8 +18,9 @@ from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.text_spans import PHRASES, SPAN_KINDS, Phrases, Words
+from macaron_fairseq.distillation.text_spans import PHRASES, SPAN_KINDS, TOKENS, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
+from macaron_fairseq.text.marks import refuse_suffixes
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ class Following(Maps):
         plan.refuse_unused(self.kinds.values())
         dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
         self.words = {side: Words(dictionaries[side]) for side in self.pairs}
+        for side, words in self.words.items():
+            if words.is_sentencepiece and {*self.kinds[side]} - {TOKENS}:
+                refuse_suffixes(dictionaries[side].symbols)
         self.padding = {side: dictionaries[side].pad() for side in self.pairs}
         files = {ENCODER: plan.source_phrases, DECODER: plan.target_phrases}
         self.phrases = {}

@@ -3,6 +3,7 @@
 sacreBLEU counts n-grams, whatever the tokens are.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Sequence
@@ -61,15 +62,21 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
     """
     code = language_code(language)
     if code in WITHOUT_TOKENISER:
-        print(
-            f"warning: sacreBLEU cuts {language} at spaces alone, so BLEU counts phrases as words: "
-            "take chrF, or score the hypotheses by `sacrebleu --tokenize flores200`",
-            file=sys.stderr,
-        )
+        warn_of_phrases(code)
     try:
         return BLEU(lowercase=lowercase, trg_lang=code, effective_order=effective_order)
     except RuntimeError as error:
         raise UserError(" ".join(str(error).split())) from error
+
+
+@functools.cache
+def warn_of_phrases(language: str) -> None:
+    """Say once that BLEU counts phrases as words."""
+    print(
+        f"warning: sacreBLEU cuts {language} at spaces alone, so BLEU counts phrases as words: "
+        "take chrF, or score the hypotheses by `sacrebleu --tokenize flores200`",
+        file=sys.stderr,
+    )
 
 
 def bleu_of_tokens(lowercase: bool = False, effective_order: bool = False) -> BLEU:
