@@ -409,7 +409,8 @@ def binarised(recipe: Recipe, out: Path) -> None:
         (out / folder).mkdir()
         for name, language in product(recipe.tests, recipe.languages):
             shutil.copy(work / kind / f"{name}.{language}", out / folder)
-    if short_code(recipe.target) in WITHOUT_SPACES:  # who has split its words is not to be scored
+    # Whoever has split the words is not to be scored; published test sets stay as they are.
+    if recipe.benchmark.own_text and short_code(recipe.target) in WITHOUT_SPACES:
         for name in recipe.tests:
             path = out / "reference" / f"{name}.{recipe.target}"
             lines = [*map(join_characters, text_lines.read_lines(path))]

@@ -23,8 +23,12 @@ def has_pieces(line: str) -> bool:
 
 def is_piece(token: str) -> bool:
     """Whether a token begins or ends with SentencePiece's mark, and is more than that."""
-    is_marked = token.startswith(SENTENCEPIECE) or token.endswith(SENTENCEPIECE)
-    return is_marked and token.strip(SENTENCEPIECE) != ""
+    return is_marked(token) and token.strip(SENTENCEPIECE) != ""
+
+
+def is_marked(token: str) -> bool:
+    """Whether a token begins or ends with SentencePiece's mark."""
+    return token.startswith(SENTENCEPIECE) or token.endswith(SENTENCEPIECE)
 
 
 def remove_bpe(lines: Sequence[str]) -> list[str]:
@@ -46,8 +50,7 @@ def mark_of(tokens: Sequence[str], counts: Sequence[int] | None = None) -> str:
     found = dict.fromkeys((SUBWORD_NMT, SENTENCEPIECE), 0)
     for token, count in zip(tokens, counts, strict=True):
         found[SUBWORD_NMT] += count * token.endswith(SUBWORD_NMT)
-        is_marked = token.startswith(SENTENCEPIECE) or token.endswith(SENTENCEPIECE)
-        found[SENTENCEPIECE] += count * is_marked
+        found[SENTENCEPIECE] += count * is_marked(token)
     mark = max(found, key=found.__getitem__)
     return mark if found[mark] and 1000 * found[mark] >= sum(counts) else ""
 
