@@ -1,5 +1,6 @@
 """A student and a teacher with their own BPE and dictionary: tokens, spans, losses, training."""
 
+import copy
 import json
 import logging
 from itertools import accumulate
@@ -297,9 +298,9 @@ def test_the_last_tokens_attention_is_what_the_layer_computes(arch, world):
     assert not any(x._forward_pre_hooks for x in model.modules())
 
 
-def attention_of_one(model, inputs, side):
-    """fairseq's own weights of the last query in the last layer, of one sentence."""
-    network = getattr(model, side).layers[-1].self_attn
+def attention_of_one(model, inputs, side, layer=0):
+    """fairseq's own weights of the last query in a layer, by default the last, of one sentence."""
+    network = getattr(model, side).layers[layer - 1].self_attn
     kept = []
     hook = network.register_forward_pre_hook(
         lambda module, args, kwargs: kept.append(kwargs), with_kwargs=True
@@ -324,7 +325,10 @@ def test_a_layer_that_did_not_run_has_no_attention():
 
 
 def sentence(world, model, d, segment, source, target):
-    """States, weights and text of one sentence without padding, for each side of a model."""
+    """By layer the states and weights of one sentence without padding, for each side of a model.
+
+    And how many tokens the decoder reads before the first.
+    """
     target = numbers(d, segment, target)
     inputs = {"src_tokens": torch.tensor([[2, *target[:-1]]])}
     if source is not None:
@@ -333,17 +337,18 @@ def sentence(world, model, d, segment, source, target):
             "prev_output_tokens": inputs["src_tokens"],
         }
     inputs["src_lengths"] = inputs["src_tokens"].ne(PAD).sum(1)
-    _, extra = model(**inputs, features_only=True)
-    norm = model.decoder.layer_norm or nn.Identity()
-    found = {}
+    states = {"decoder": model(**inputs, features_only=True)[1]["inner_states"]}
     if source is not None:
-        states = model.encoder(inputs["src_tokens"], inputs["src_lengths"])["encoder_out"][0][:, 0]
-        found["encoder"] = states, attention_of_one(model, inputs, "encoder"), 0
-    found["decoder"] = (
-        norm(extra["inner_states"][-1][:, 0]),
-        attention_of_one(model, inputs, "decoder"),
-        1,
-    )
+        ran = model.encoder(inputs["src_tokens"], inputs["src_lengths"], return_all_hiddens=True)
+        states["encoder"] = ran["encoder_states"]
+    found = {}
+    for side, of_side in states.items():
+        of_side[-1] = (getattr(model, side).layer_norm or nn.Identity())(of_side[-1])
+        by_layer = {
+            n: (state[:, 0], attention_of_one(model, inputs, side, n))
+            for n, state in enumerate(of_side[1:], 1)
+        }
+        found[side] = by_layer, int(side == "decoder")
     return found
 
 
@@ -356,8 +361,17 @@ def cuts(segment, text):
     return found
 
 
-def plain_sra(world, models, maps, texts, kinds, temperature=2.0):
-    """cos, geo and kd by loops over sentences, spans and types."""
+def plain_sra(world, models, maps, texts, met, temperature=2.0):
+    """cos, geo and kd by loops over sentences, layers, spans and types.
+
+    Args:
+        world: the dictionaries.
+        models: student and teacher.
+        maps: by side, one for each pair of layers.
+        texts: source and target of each sentence.
+        met: by side, the pairs of layers; the last layers come last.
+        temperature: of kd.
+    """
     shared = [x for x in world.ours.symbols if x in world.theirs.symbols]
     cos = geo = kd = 0
     for source, target in texts:
@@ -370,26 +384,29 @@ def plain_sra(world, models, maps, texts, kinds, temperature=2.0):
                 strict=True,
             )
         ]
-        for side in kinds:
+        for side, of_side in met.items():
             text = source if side == "encoder" else target
             ends = [cuts(x, text) for x in (world.our_bpe, world.their_bpe)]
             common = [x for x in ends[0] if x in ends[1]]
-            mass = []  # of each model, of each span: weight and centre
-            for one, own in zip(sides, ends, strict=True):
-                states, weights, shift = one[side]
-                spans = []
-                for before, end in zip([0, *common], common, strict=False):
-                    inside = [i + shift for i, x in enumerate(own) if before < x <= end]
-                    weight = weights[inside].sum()
-                    centre = sum(weights[i] * states[i] for i in inside) / weight
-                    spans.append((weight.detach(), centre))
-                mass.append(spans)
-            total = sum(w for w, _ in mass[1])
-            w = [x / total for x, _ in mass[1]]
-            ours, theirs = ([c for _, c in spans] for spans in mass)
-            for i in range(len(w)):
-                there = maps[side][0].weight @ ours[i]
-                cos = cos + w[i] * (1 - cosine_similarity(there, theirs[i], dim=0)) / len(kinds)
+            for layers, linear in zip(of_side, maps[side], strict=True):
+                mass = []  # of each model, of each span: weight and centre
+                for one, own, n in zip(sides, ends, layers, strict=True):
+                    by_layer, shift = one[side]
+                    states, weights = by_layer[n]
+                    spans = []
+                    for before, end in zip([0, *common], common, strict=False):
+                        inside = [i + shift for i, x in enumerate(own) if before < x <= end]
+                        weight = weights[inside].sum()
+                        centre = sum(weights[i] * states[i] for i in inside) / weight
+                        spans.append((weight.detach(), centre))
+                    mass.append(spans)
+                total = sum(w for w, _ in mass[1])
+                w = [x / total for x, _ in mass[1]]
+                ours, theirs = ([c for _, c in spans] for spans in mass)
+                for i in range(len(w)):
+                    there = linear.weight @ ours[i]
+                    apart = 1 - cosine_similarity(there, theirs[i], dim=0)
+                    cos = cos + w[i] * apart / len(of_side) / len(met)
             pairs = [(i, j) for i in range(len(w)) for j in range(len(w)) if i != j]
             if pairs:
                 weight = sum(w[i] * w[j] for i, j in pairs)
@@ -403,7 +420,7 @@ def plain_sra(world, models, maps, texts, kinds, temperature=2.0):
                     ** 2
                     for i, j in pairs
                 ]
-                geo = geo + sum(apart) / weight / len(kinds)
+                geo = geo + sum(apart) / weight / len(met)
             if side == "decoder":
                 for i in range(len(w)):
                     logits = []
@@ -421,26 +438,41 @@ def plain_sra(world, models, maps, texts, kinds, temperature=2.0):
 PARTS = "cosine_loss", "geometry_loss", "shared_loss"
 
 
-@pytest.mark.parametrize("kind", ["translation", "macaron_translation", "language_modeling"])
-def test_the_criterion_is_the_formula(kind, world):
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("translation", {}),
+        ("translation", {"trajectory_layers": "1:1,2:2", "sentence_avg": True}),
+        ("macaron_translation", {}),
+        ("language_modeling", {}),
+        ("language_modeling", {"trajectory_layers": "1:2,2:3"}),
+    ],
+)
+def test_the_criterion_is_the_formula(kind, changes, world):
     if kind != "language_modeling":
         model, teacher, data = student_of(world), world.teacher, batch(world)
-        texts, sides, options = [*zip(SOURCES, TARGETS, strict=True)], ["encoder", "decoder"], {}
+        texts, met, options = [*zip(SOURCES, TARGETS, strict=True)], {}, {}
+        for side in ("encoder", "decoder"):
+            met[side] = [(1, 1)] * ("trajectory_layers" in changes) + [(2, 2)]
         settings = TASK_DATACLASS_REGISTRY[kind](**vars(world.task.cfg))
         task = TASK_REGISTRY[kind](settings, world.ours, world.ours)
     else:
         model = build(*LM, for_task=world.lm).train()
-        teacher, data, sides = world.lm_teacher, lm_batch(world), ["decoder"]
+        teacher, data = world.lm_teacher, lm_batch(world)
+        met = {"decoder": [(1, 2)] * ("trajectory_layers" in changes) + [(2, 3)]}
         texts, task = [(None, x) for x in TARGETS], world.lm
         options = {"teacher": world.lm_path}
-    ours = taught(world, model, task=task, distill_weight=0.3, geometry_weight=7.0, **options)
+    options |= {"distill_weight": 0.3, "geometry_weight": 7.0}
+    ours = taught(world, model, task=task, **options, **changes)
     loss, size, log = ours(model, data)
-    expected = plain_sra(world, (model, teacher), ours.sra.maps, texts, sides)
+    assert size == (3 if "sentence_avg" in changes else data["ntokens"])
+    expected = plain_sra(world, (model, teacher), ours.sra.maps, texts, met)
     for name, part in zip(PARTS, expected, strict=True):
         assert float(log[name]) == pytest.approx(size * float(part.detach()), rel=1e-4, abs=1e-6), (
             name
         )
-    plain = outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, for_task=task)
+    by = {"sentence_avg": "sentence_avg" in changes}
+    plain = outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, for_task=task, **by)
     total = expected[0] + 7 * expected[1] + expected[2]
     assert float(log["cross_loss"]) == pytest.approx(size * total.item(), rel=1e-4)
     whole = 0.7 * plain.loss.detach() + 0.3 * size * total
@@ -555,9 +587,11 @@ def test_evaluation_and_a_weight_of_0_ask_no_teacher(world):
 def test_half_precision_meets_a_full_teacher(world):
     model = student_of(world).to(torch.bfloat16)
     for kind in crossing.LOSSES:
-        ours = taught(world, model, cross_vocabulary_loss=kind).to(torch.bfloat16)
-        loss, *_ = ours(model, batch(world))
+        ours = taught(world, model, cross_vocabulary_loss=kind)
+        expected = ours(copy.deepcopy(model).float(), batch(world))[2]["cross_loss"]
+        loss, _, log = ours.to(torch.bfloat16)(model, batch(world))
         loss.backward()
+        assert float(log["cross_loss"]) == pytest.approx(float(expected), rel=0.02)
         assert loss.isfinite()
 
 
@@ -571,7 +605,7 @@ def test_uld_meets_position_by_position(world):
     expected = 0
     for source, target in zip(SOURCES, TARGETS, strict=True):
         p, q = (
-            sentence(world, one, d, segment, source, target)["decoder"][0]
+            sentence(world, one, d, segment, source, target)["decoder"][0][2][0]
             @ one.decoder.output_projection.weight.t()
             for one, d, segment in (
                 (model, world.ours, world.our_bpe),
@@ -767,7 +801,7 @@ def test_under_autocast_the_loss_is_nearly_the_same(kind, world):
         found, *_ = ours(model, data)
     found.backward()
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=0.02)
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
 
 
 KERNELS = "layers=1", "kernel-size-list=[3]", "conv-type=lightweight"
@@ -866,13 +900,13 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(world, tmp_path
 
 
 def test_what_is_logged_is_by_the_size_of_samples(world):
-    model = student_of(world)
-    _, size, log = taught(world, model)(model, batch(world))
+    logs = [
+        {"loss": 9.0, "nll_loss": 6.0, "cross_loss": 3.0, "ntokens": 10, "sample_size": 2},
+        {"loss": 9.0, "nll_loss": 6.0, "cross_loss": 4.0, "ntokens": 4, "sample_size": 1},
+    ]
     with metrics.aggregate() as shown:
-        Ours.reduce_metrics([log, log])
-    assert shown.get_smoothed_value("cross_loss") == pytest.approx(
-        float(log["cross_loss"]) / size, abs=1e-4
-    )
+        Ours.reduce_metrics(logs)
+    assert shown.get_smoothed_value("cross_loss") == pytest.approx(7 / 3, abs=1e-4)
 
 
 OF_LM = ["--task", "language_modeling", "--arch", "transformer_lm", *SMALL_DECODER]

@@ -1,5 +1,6 @@
 """Students that follow their teacher's layers: which meet, on which spans, and training so."""
 
+import copy
 import logging
 import math
 import re
@@ -28,7 +29,6 @@ from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
 from macaron_fairseq.distillation.taught import student_like, takes_parameters_alone
-from macaron_fairseq.distillation.trajectory import losses as trajectory
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
@@ -306,48 +306,142 @@ def following(model, cls=Ours, **options):
     return ours
 
 
-@pytest.mark.parametrize("w", [0.0, 0.5])
-@pytest.mark.parametrize("spans", ["tokens", "words"])
-def test_the_loss_is_the_sum_of_its_parts(w, spans, teacher):
-    model, data = build(STUDENT, *FLAGS).train(), sample()
-    options = {"teacher": teacher.path, "distill_weight": w}
-    ours = following(model, trajectory_weight=2.0, trajectory_spans=spans, **options)
-    loss, size, log = ours(model, data)
-    plain = outcome(Ours, model, data, for_task=translation(), **options)
+def token_weights(states):
+    """How much the tokens of a sentence attend to each, (length, dim) -> (length,)."""
+    x = states / (states.std(1, keepdim=True) + 1e-5)
+    scores = (x @ x.T / x.shape[1] ** 0.5).fill_diagonal_(-math.inf)
+    return scores.softmax(1).mean(0)
 
-    inputs, expected = data["net_input"], []
-    states = {}
-    for name, one in (("student", model), ("teacher", teacher.model)):
+
+def plain_mta(pairs, linear):
+    """DSA + Hid / 10 of one pair of layers, by loops over sentences and spans.
+
+    Args:
+        pairs: of each sentence the states of both, (length, dim), and the places of its spans.
+        linear: the map between them.
+    """
+    structure = hidden = pair_weight = token_weight = 0.0
+    for student, teacher, spans in pairs:
+        places = [place for span in spans for place in span]
+        own, others = (token_weights(x) for x in (student, teacher))
+        others = others / others[places].sum()
+        for i, span in enumerate(spans):
+            for j in spans[:i] + spans[i + 1 :]:
+                weight = others[span].sum() * others[j].sum()
+                apart = [
+                    torch.cosine_similarity(*(w[k] @ x[k] / w[k].sum() for k in (span, j)), dim=0)
+                    for x, w in ((student, own), (teacher, others))
+                ]
+                structure += weight * (apart[0] - apart[1]) ** 2
+                pair_weight += weight
+        for place in places:
+            there = linear.weight @ student[place] + linear.bias
+            cosine = torch.cosine_similarity(there, teacher[place], dim=0)
+            hidden += others[place] * (1 - cosine)
+            token_weight += others[place]
+    return (structure / pair_weight + hidden / token_weight / 10).item()
+
+
+KEYS = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
+
+
+def plain_distance(ours, models, data, met, spans_of):
+    """The mean of `plain_mta` over sides and pairs of layers.
+
+    Args:
+        ours: the criterion.
+        models: student and teacher.
+        data: the batch.
+        met: pairs of layers by side.
+        spans_of: places of the spans of a sentence, of its side, its row and its tokens.
+    """
+    inputs, states, found = data["net_input"], [], []
+    for one in models:
         _, extra = one(**inputs)
         encoder = one.encoder(inputs["src_tokens"], inputs["src_lengths"], return_all_hiddens=True)
-        states[name] = {"encoder": encoder["encoder_states"], "decoder": extra["inner_states"]}
-        for side, found in states[name].items():
-            found[-1] = after_norm(one, side, found[-1])
-    met = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
-    for side, key in (("encoder", "src_tokens"), ("decoder", "prev_output_tokens")):
-        tokens = inputs[key]
-        mask = tokens.ne(PAD)
-        counted = mask if spans == "tokens" else mask & tokens.ne(2)
-        members = torch.diag_embed(counted)  # the dictionary has no BPE
-        for (i, j), to_teacher in zip(met[side], ours.following.maps[side], strict=True):
-            pair = (
-                states[name][side][n].transpose(0, 1)
-                for name, n in zip(states, (i, j), strict=True)
-            )
-            found = trajectory.align(trajectory.LayerPair(*pair, members, to_teacher), mask)
-            expected.append(found.structure + found.hidden / 10)
-    distance = sum(expected) / 4
-    assert float(log["trajectory_loss"]) == pytest.approx(size * float(distance), rel=1e-5)
-    assert float(loss) == pytest.approx(float(plain.loss) + 2 * size * float(distance), rel=1e-5)
+        states.append({"encoder": encoder["encoder_states"], "decoder": extra["inner_states"]})
+        for side, of_side in states[-1].items():
+            of_side[-1] = after_norm(one, side, of_side[-1])
+    for side, pairs in met.items():
+        for (i, j), linear in zip(pairs, ours.following.maps[side], strict=True):
+            sentences = []
+            for row, tokens in enumerate(inputs[KEYS[side]]):
+                kept = tokens.ne(PAD)
+                both = (
+                    of[side][n][:, row][kept].detach() for of, n in zip(states, (i, j), strict=True)
+                )
+                sentences.append((*both, spans_of(side, row, tokens[kept].tolist())))
+            found.append(plain_mta(sentences, linear))
+    return sum(found) / len(found)
+
+
+ALL_LAYERS = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
+
+
+@pytest.mark.parametrize("by_sentence", [False, True])
+@pytest.mark.parametrize("w", [0.0, 0.5])
+@pytest.mark.parametrize("spans", ["tokens", "words"])
+def test_the_loss_is_the_sum_of_its_parts(w, spans, by_sentence, teacher):
+    model, data = build(STUDENT, *FLAGS).train(), sample()
+    options = {"teacher": teacher.path, "distill_weight": w, "sentence_avg": by_sentence}
+    ours = following(model, trajectory_weight=2.0, trajectory_spans=spans, **options)
+    loss, size, log = ours(model, data)
+    assert size == (4 if by_sentence else 23)
+    plain = outcome(Ours, model, data, for_task=translation(), **options)
+
+    def spans_of(side, row, tokens):  # the dictionary has no BPE
+        return [[i] for i, x in enumerate(tokens) if spans == "tokens" or x != 2]
+
+    distance = plain_distance(ours, (model, teacher.model), data, ALL_LAYERS, spans_of)
+    assert float(log["trajectory_loss"]) == pytest.approx(size * distance, rel=1e-5)
+    assert float(loss) == pytest.approx(float(plain.loss) + 2 * size * distance, rel=1e-5)
     assert float(log["loss"]) == float(loss)
     assert ("kd_loss" in log) == bool(w)
-    with metrics.aggregate() as shown:
-        Ours.reduce_metrics([log, log])
-    assert shown.get_smoothed_value("trajectory_loss") == pytest.approx(float(distance), abs=1e-4)
 
     loss.backward()
     assert all(p.grad is not None for p in (*ours.parameters(), *model.parameters()))
     assert ours.following.maps["encoder"][0].weight.grad.any()
+
+
+def test_phrases_are_those_of_the_sentence_and_its_side(tmp_path, teacher):
+    """A batch has its sentences in another order than the file."""
+    lines = {
+        "encoder": ["0-0 2-3", "0-0 1-1", "0-2 4-6", "1-2 4-5"],
+        "decoder": ["0-0 1-1", "0-1 2-2", "1-1 3-6", "0-1 3-5"],
+    }
+    for side, of_side in lines.items():
+        (tmp_path / side).write_text("".join(f"{x}\n" for x in of_side))
+    model, data = build(STUDENT, *FLAGS).train(), {**sample(), "id": torch.tensor([2, 0, 3, 1])}
+    options = {"teacher": teacher.path, "trajectory_spans": "phrases"}
+    options["trajectory_source_phrases"] = str(tmp_path / "encoder")
+    options["trajectory_target_phrases"] = str(tmp_path / "decoder")
+    ours = following(model, trajectory_weight=1.0, **options)
+
+    def spans_of(side, row, tokens):
+        places = [i for i, x in enumerate(tokens) if x != 2]
+        found = []
+        for phrase in lines[side][data["id"][row]].split():
+            first, last = map(int, phrase.split("-"))
+            found.append(places[first : last + 1])
+        return found
+
+    _, size, log = ours(model, data)
+    distance = plain_distance(ours, (model, teacher.model), data, ALL_LAYERS, spans_of)
+    assert float(log["trajectory_loss"]) == pytest.approx(size * distance, rel=1e-5)
+
+
+def test_what_is_logged_is_a_mean_over_all_batches():
+    """By sample size, which may be sentences, and KL by tokens."""
+    logs = [
+        {"loss": 9.0, "nll_loss": 6.0, "kd_loss": 3.0, "trajectory_loss": 2.0}
+        | {"ntokens": 10, "sample_size": 2},
+        {"loss": 9.0, "nll_loss": 6.0, "kd_loss": 5.0, "trajectory_loss": 3.0}
+        | {"ntokens": 2, "sample_size": 1},
+    ]
+    with metrics.aggregate() as shown:
+        Ours.reduce_metrics(logs)
+    assert shown.get_smoothed_value("trajectory_loss") == pytest.approx(5 / 3, abs=1e-3)
+    assert shown.get_smoothed_value("kd_loss") == pytest.approx(8 / 12 / math.log(2), abs=1e-3)
 
 
 def test_a_student_that_is_its_teacher_has_no_distance(tmp_path):
@@ -464,10 +558,11 @@ def test_other_spans_on_resuming_are_told(teacher, caplog):
 
 def test_half_precision_states_meet_a_full_teachers(teacher):
     model = build(STUDENT, *FLAGS).to(torch.bfloat16).train()
-    ours = following(model, teacher=teacher.path, trajectory_weight=1.0).to(torch.bfloat16)
-    loss, *_ = ours(model, sample())
+    ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
+    expected = ours(copy.deepcopy(model).float(), sample())[2]["trajectory_loss"]
+    loss, _, log = ours.to(torch.bfloat16)(model, sample())
     loss.backward()
-    assert loss.isfinite()
+    assert float(log["trajectory_loss"]) == pytest.approx(float(expected), rel=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -485,13 +580,20 @@ def test_under_autocast_a_trajectory_is_summed_in_full(dtype, teacher):
 @pytest.mark.parametrize("line", ["0-0", "7-9"])  # one phrase in each sentence, none
 def test_batches_without_pairs_of_phrases_have_finite_gradients(line, tmp_path, teacher):
     (tmp_path / "phrases").write_text(f"{line}\n" * 4)
-    model = build(STUDENT, *FLAGS).train()
+    model, data = build(STUDENT, *FLAGS).train(), {**sample(), "id": torch.arange(4)}
     options = {"trajectory_spans": "phrases", "trajectory_decoder_layers": "none"}
     options["trajectory_source_phrases"] = str(tmp_path / "phrases")
     ours = following(model, teacher=teacher.path, trajectory_weight=1000.0, **options)
-    loss, *_ = ours(model, {**sample(), "id": torch.arange(4)})
+    loss, *_ = ours(model, data)
     loss.backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    of_map = ours.following.maps["encoder"][0].weight.grad
+    if line == "0-0":  # without pairs, but with tokens
+        assert of_map.any()
+    else:
+        assert not of_map.any()
+        plain = outcome(Ours, model, data, for_task=translation(), teacher=teacher.path)
+        assert float(loss) == float(plain.loss)
 
 
 def test_evaluation_follows_nobody(teacher):

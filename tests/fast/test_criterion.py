@@ -13,7 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from macaron_fairseq.fast import chunked_loss, linear_gradients
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss
-from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.fast.criterion import (
+    ChunkedLabelSmoothedCrossEntropyCriterion,
+    on_the_host,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +81,22 @@ class Elsewhere(torch.Tensor):
     """What says that it is on a GPU."""
 
     device = torch.device("cuda")
+
+
+def test_what_is_logged_on_a_gpu_is_summed_over_batches():
+    """Each under its name; what is a number already stays with its batch."""
+    logs = [
+        {
+            name: torch.tensor(x).as_subclass(Elsewhere)
+            for name, x in zip(names, values, strict=True)
+        }
+        | {"ntokens": n}
+        for names, values, n in ((("nll_loss", "loss"), (1.5, 3.0), 4), (("loss",), (5.0,), 6))
+    ]
+    first, second = on_the_host(logs)
+    assert first == {"nll_loss": 1.5, "loss": 8.0, "ntokens": 4}
+    assert second == {"nll_loss": 0, "loss": 0, "ntokens": 6}
+    assert all(type(x) in (int, float) for log in (first, second) for x in log.values())
 
 
 @pytest.mark.parametrize("prefix", [0, 2])

@@ -63,6 +63,18 @@ def test_experts_are_left_out_of_the_norm_as_by_fairseq():
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_sharded_gradients_are_clipped_by_the_norm_of_all_processes():
+    """Which fairseq asks of the others; here they have as much again, squared."""
+    theirs, ours = parameters(), parameters()
+    found = []
+    for params, kind in ((theirs, adam), (ours, optimizer)):
+        set_gradients(params, 1)
+        chosen = kind.FairseqAdam(config(), params)
+        norm = chosen.clip_grad_norm(0.1, aggregate_norm_fn=lambda x: 2**0.5 * x)
+        found.append((float(norm), *(x.grad for x in params)))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def norms(update):
     """The gradients of an update."""
     params = parameters()

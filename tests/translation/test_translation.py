@@ -251,6 +251,9 @@ def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys)
     assert "warning: the translation of line 3 ends at 1 token," in said and "line 2 " not in said
     command(data, source, "-o", tmp_path / "out")
     assert "warning" not in capsys.readouterr().err
+    short = altered(CHECKPOINT, tmp_path, max_target_positions=3)
+    command(data, source, "-o", tmp_path / "out", path=short)
+    assert "warning: the translation of line 1 ends at 2 tokens," in capsys.readouterr().err
 
 
 def test_flags_limit_the_batches(data, tmp_path, monkeypatch):
