@@ -11,8 +11,9 @@ that the command prints. What a function needs is imported when it is called: `s
 """
 
 import os
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,10 +39,11 @@ Text = TypeVar("Text", str, list[str])
 
 @dataclass(frozen=True)
 class Translator:
-    """Trained models that translate raw text, for one thread at a time; `load` makes one."""
+    """Trained models that translate raw text; `load` makes one. Threads take turns with it."""
 
     engine: "Engine"
     data: "DataFolder"
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @cached_property
     def _encode(self) -> Any:
@@ -89,8 +91,9 @@ class Translator:
 
         lines = [text] if isinstance(text, str | bytes | Path) else [*text]
         refuse_no_str(lines, "the sentences")
-        self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
-        with bar("translating", " lines", total=len(lines), leave=False) as shown:
+        search = translator.Search(beam, lenpen, max_len_a, max_len_b)
+        with self._turn, bar("translating", " lines", total=len(lines), leave=False) as shown:
+            self.engine.set_search(search)
             blocks = translator.translate(
                 map(whole_characters, lines),
                 self.engine,
@@ -141,6 +144,7 @@ def load(
         raise UserError("there is no model to load: name a checkpoint")
     try:
         folder = data_folder.read(Path(data))
+        folder.encoder(folder.source)  # which refuses bad merges, now rather than at the first text
         for one in paths:
             if os.pathsep in str(one) and one.exists():
                 raise UserError(f"{one}: '{os.pathsep}' stands between checkpoints, so rename it")

@@ -6,8 +6,12 @@ import inspect
 import json
 import math
 import re
+import shutil
 import statistics
 import sys
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sacrebleu
@@ -110,6 +114,10 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
     for text in (["a", None], b"abc", ["a", b"b"]):
         with pytest.raises(UserError, match=r"^the sentences are to be str, and line [12] is "):
             model.translate(text)
+    shutil.copytree(data, tmp_path / "without merges")
+    (tmp_path / "without merges" / "code").unlink()
+    with pytest.raises(UserError, match="code"):
+        macaron_fairseq.load(models[0], tmp_path / "without merges", cpu=True)
     for words in (("x" * 5000, data), (models[0], "x" * 5000)):
         with pytest.raises(UserError, match="looks like text: give the name of a file or folder"):
             macaron_fairseq.load(*words)
@@ -119,6 +127,34 @@ def test_the_limits_of_the_length_penalty_give_numbers(data, models):
     model = macaron_fairseq.load(models[0], data, cpu=True)
     for lenpen in (-10, 10):
         assert model.translate("er " * 60, lenpen=lenpen)
+
+
+def test_threads_that_share_a_model_take_turns():
+    """Each with its own search."""
+
+    class Slow:
+        max_length, busy, search = 10, 0, None
+
+        def set_search(self, search):
+            self.search = search
+
+        def longest(self, batch):
+            return 100
+
+        def translate(self, batches):
+            self.busy += 1
+            time.sleep(0.05)
+            assert self.busy == 1
+            yield from ([[str(self.search.beam)] for _ in batch] for batch in batches)
+            self.busy -= 1
+
+    data = types.SimpleNamespace(
+        source="en", encoder=lambda _: str.split, decode=lambda lines: [" ".join(x) for x in lines]
+    )
+    model = api.Translator(Slow(), data)
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda beam: model.translate("a line", beam=beam), range(1, 9))]
+    assert found == [str(beam) for beam in range(1, 9)]
 
 
 def test_half_a_character_is_none():

@@ -14,7 +14,7 @@ from macaron_fairseq.commands.searching import (
     batching_of,
     search_of,
 )
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
 from macaron_fairseq.common.wording import counted
@@ -124,6 +124,10 @@ def run(args: argparse.Namespace) -> None:
         args.when_interrupted = WHEN_INTERRUPTED
         run_parts(args, data)
         return
+    check_all(
+        lambda: text_lines.refuse_other_encodings(args.input),
+        lambda: data.encoder(data.source),  # whose merges may be bad
+    )
     if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
     engine = ENGINES[args.engine](args, data)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
 
 
@@ -249,14 +250,25 @@ def close_stdout() -> None:
 def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
     """PATH.part, renamed at the end.
 
+    Args:
+        path: of the file.
+        keep_partial: keep PATH.part after an error, as the result of a long work. Other processes
+            that would begin the same work are then refused.
+
     Raises:
-        UserError: if another process has begun to write the same file since.
+        UserError: if another process is at the same long work, or has begun to write the file
+            since.
     """
     partial = partial_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if keep_partial:
+        refuse_busy(partial, path)
     partial.unlink(missing_ok=True)  # another process may have it open, and goes on with its own
     with partial.open("xb") as file:
         try:
+            if keep_partial:
+                with suppress(locks.NoLocksError):
+                    locks.claim(file)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -272,6 +284,15 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
             if not keep_partial and is_of(partial, file):
                 with suppress(OSError):
                     partial.unlink()
+
+
+def refuse_busy(partial: Path, path: Path) -> None:
+    """Raise a `UserError` if another process writes this file for a long time."""
+    with suppress(FileNotFoundError, locks.NoLocksError), partial.open("r+b") as file:
+        if not locks.claim(file):
+            raise UserError(
+                f"another process is writing {path}: wait until it ends, or choose another name"
+            )
 
 
 @contextmanager

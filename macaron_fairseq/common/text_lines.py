@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 from macaron_fairseq.common.errors import UserError
 
+GZIP = b"\x1f\x8b"  # how such a file begins
+
 
 @dataclass(frozen=True)
 class Block:
@@ -49,9 +51,12 @@ def decode(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
+            way_out = "convert it, for example with iconv"
+            if number == 1 and line.startswith(GZIP):
+                way_out = "it is compressed, so unpack it, for example with zcat"
             raise UserError(
                 f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at position "
-                f"{error.start + 1}): convert it, for example with iconv"
+                f"{error.start + 1}): {way_out}"
             ) from error
 
 
@@ -82,6 +87,16 @@ def read_blocks(path: Path, lines: int) -> Iterator[Block]:
             if not content:
                 return
             yield Block(name, first, content)
+
+
+def refuse_other_encodings(path: Path) -> None:
+    """Raise a `UserError` if a file cannot be read or is not UTF-8: now, rather than after hours.
+
+    A pipe, which is read once, is let pass.
+    """
+    if path.is_file():
+        for _ in read_lines(path):
+            pass
 
 
 def read_lines(path: Path) -> Iterator[str]:

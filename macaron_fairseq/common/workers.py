@@ -49,18 +49,21 @@ class Workers(AbstractContextManager):
         self.ahead = 2 * count
         self.advice = advice
         context = multiprocessing.get_context(start_method)
-        others = multiprocessing.active_children()
+        self.pool = ProcessPoolExecutor(count, context, _start, (function,))
         try:
-            self.pool = ProcessPoolExecutor(count, context, _start, (function,))
             self.pool.submit(int)  # it starts none before
         except (OSError, AssertionError) as error:  # too many, or this process may not have any
-            for process in started_since(others):
+            for process in self.processes:
                 process.kill()
                 process.join()
             raise UserError(
                 f"no worker process can be started ({error}): try again with {advice}"
             ) from error
-        self.processes = started_since(others)
+
+    @property
+    def processes(self) -> list[Any]:
+        """The executor's own: this process may have other children, started by other threads."""
+        return [*(self.pool._processes or {}).values()]
 
     def map(self, arguments: Iterable[Any]) -> Iterator[Any]:
         """The function's results, in the arguments' order.
@@ -95,11 +98,6 @@ class Workers(AbstractContextManager):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def started_since(others: list[Any]) -> list[Any]:
-    """This process's children without those in `others`."""
-    return [process for process in multiprocessing.active_children() if process not in others]
 
 
 _function: Callable[[Any], Any]  # what this process runs if it is a worker

@@ -4,6 +4,7 @@ A step of beam search is many small operations, which two threads do hardly soon
 batch on each core is faster than all cores on one batch. The translations are the same.
 """
 
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -104,10 +105,12 @@ def start(
 def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:
     """Whether processes would find the same: beam search in fp32 on a CPU, without dropout.
 
-    macOS is left out: it can fork, but its libraries may fail afterwards.
+    macOS is left out: it can fork, but its libraries may fail afterwards. A worker of another pool
+    may have none.
     """
     is_known = isinstance(generator, CandidateGenerator) and generator.is_on_candidates
-    return is_known and sys.platform == "linux" and all(map(is_repeatable, models))
+    may_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    return is_known and may_fork and all(map(is_repeatable, models))
 
 
 def is_repeatable(model: nn.Module) -> bool:

@@ -120,7 +120,8 @@ class FairseqEngine:
     ) -> list[list[Tokens]]:
         """The best hypotheses of each sentence of a batch, so many at most, the best first.
 
-        What does not fit into a GPU's memory is searched in halves.
+        What does not fit into a GPU's memory is searched in halves. So is what has no finite
+        scores, until it is known which sentence that is.
 
         Args:
             batch: the sentences.
@@ -138,23 +139,30 @@ class FairseqEngine:
             sample = utils.move_to_cuda(sample, self.device)
         try:
             found = self.task.inference_step(self.generator, self.models, sample)
-        except torch.OutOfMemoryError as error:
+        except (torch.OutOfMemoryError, AssertionError) as error:
             if len(batch) == 1:
-                raise UserError(OUT_OF_MEMORY) from error
+                is_memory = isinstance(error, torch.OutOfMemoryError)
+                # With NaN fairseq's search does not come to an end, which it asserts.
+                reason = OUT_OF_MEMORY if is_memory else NOT_FINITE
+                raise UserError(f"{reason}; {beginning_of(batch[0])}") from error
             found = None  # not in here, where the error holds on to its memory
-        except AssertionError as error:  # with NaN fairseq's search does not come to an end
-            raise UserError(NOT_FINITE) from error
         if found is None:
             half = (len(batch) + 1) // 2
             parts = batch[:half], batch[half:]
             return [x for part in parts for x in self.search_n_best(part, number, length)]
-        if not all(beam and math.isfinite(beam[0]["score"]) for beam in found):
-            raise UserError(NOT_FINITE)
+        for i, beam in zip(sample["id"].tolist(), found, strict=True):
+            if not (beam and math.isfinite(beam[0]["score"])):
+                raise UserError(f"{NOT_FINITE}; {beginning_of(batch[i])}")
         best = {
             i: [target.string(x["tokens"].tolist()).split() for x in beam[:number]]
             for i, beam in zip(sample["id"].tolist(), found, strict=True)
         }
         return [best[i] for i in range(len(batch))]
+
+
+def beginning_of(sentence: Tokens) -> str:
+    """Which sentence it is, for a message."""
+    return f"the sentence begins {' '.join(sentence[:8])}"
 
 
 def load(

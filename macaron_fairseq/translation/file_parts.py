@@ -18,7 +18,7 @@ from macaron_fairseq.translation.parts import (
     has_parts,
     settings_of,
 )
-from macaron_fairseq.translation.translator import Batching, Engine, Search
+from macaron_fairseq.translation.translator import Batching, Engine, Known, Search
 
 
 class TextFile:
@@ -89,8 +89,8 @@ def translate_shard(
     shard: Shard,
     batching: Batching,
 ) -> None:
-    """Translate a shard's parts of a file."""
-    encode = data.encoder(data.source)
+    """Translate a shard's parts of a file. Warnings are as of `translate_file`."""
+    encode = Known(data.encoder(data.source), data.symbols(data.source))
 
     def work(
         before: int, lines: Sequence[str], done: Collection[int]
@@ -103,6 +103,7 @@ def translate_shard(
 
     with parts.held(shard):
         parts.fill(text, work, shard, f"shard {shard}")
+    encode.warn()
 
 
 def join(parts: Parts, output: Path) -> None:

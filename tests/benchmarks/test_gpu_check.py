@@ -119,10 +119,10 @@ def test_processes_that_train_together(data_bin, tmp_path, monkeypatch):
 @pytest.mark.longest
 def test_the_checks_on_the_fake_gpu(fake):
     """Syncs, kernels and the attention of an update are those that were recorded, or fewer."""
-    names = ["gradients", "masks", "dropout", "syncs", "search", "speed", "resume", "learning"]
+    names = ["gradients", "masks", "dropout", "syncs", "search", "resume", "learning"]
     rows, status, said = check("--device", "fake", "--checks", *names)
     assert status == 0, said
-    assert rows.pop("speed")[:2] == ["pass", "none"]  # time is not judged here
+    assert list(rows) == names
     assert all(row[:2] == ["pass", "fails"] for row in rows.values()), rows
 
 

@@ -1,9 +1,11 @@
 """Reading and writing files, and what the commands say where a disk is full."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from helpers.run_folders import BASE, make_run
 from helpers.stored import CHECKPOINT, write_data
 
 from macaron_fairseq import cli
-from macaron_fairseq.common import files, text_lines
+from macaron_fairseq.common import files, locks, text_lines
 from macaron_fairseq.common.errors import UserError
 
 
@@ -294,3 +296,30 @@ def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
             first.write(b"again")
             second.write(b"second")
     assert path.read_bytes() == b"second"
+
+
+def test_who_has_written_a_file_for_hours_is_not_disturbed(tmp_path, monkeypatch):
+    """By the same command in another job of an array; one that was killed leaves the way free."""
+    monkeypatch.setattr(locks, "SECONDS", 0)
+    path, ends = tmp_path / "out", multiprocessing.get_context("fork").Event()
+
+    def write():
+        with files.written(path, keep_partial=True) as file:
+            file.write(b"of hours")
+            file.flush()
+            ends.wait(60)
+
+    other = multiprocessing.get_context("fork").Process(target=write)
+    other.start()
+    while not (files.partial_of(path).is_file() and files.partial_of(path).stat().st_size):
+        time.sleep(0.01)
+    refused = pytest.raises(UserError, match=r"is writing .*out: wait until it ends")
+    with refused, files.written(path, keep_partial=True):
+        pass
+    ends.set()
+    other.join()
+    assert path.read_bytes() == b"of hours"
+    files.partial_of(path).write_bytes(b"of one that was killed")
+    with files.written(path, keep_partial=True) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"

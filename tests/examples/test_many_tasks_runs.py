@@ -35,7 +35,7 @@ families:
         archs: [macaron_transformer_tiny]
         tokens: 100
         batches: 1
-        max_update: 8
+        max_update: 2
         flags: >
           {small} --optimizer adam --lr 0.01 --criterion label_smoothed_cross_entropy
           --keep-last-epochs 1 --required-batch-size-multiple 1 --macaron-kernels fairseq

@@ -1,6 +1,7 @@
 """Shards of a file's translation: resumed, checked, joined; with the stored model."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -44,6 +45,13 @@ def translate(folder, output, *words, path=None):
 def whole(folder):
     translate(folder, folder / "whole")
     return (folder / "whole").read_bytes()
+
+
+def test_tokens_that_the_model_does_not_know_are_told_of(folder, tmp_path, capsys):
+    (tmp_path / "data").symlink_to(folder / "data")
+    (tmp_path / "in").write_text("the \u4f60\n", "utf-8")
+    translate(tmp_path, tmp_path / "out", "--shard", "1/1", path=CHECKPOINT)
+    assert "are unknown to the model, such as \u4f60" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
@@ -315,8 +323,30 @@ def test_output_that_is_not_finite_is_refused(folder, tmp_path):
     torch.save(state, tmp_path / "large.pt")
     data = data_folder.read(folder / "data")
     engine = fairseq_engine.load(str(tmp_path / "large.pt"), data, Search(), use_gpu=False)
-    with pytest.raises(UserError, match="the model's output is not finite"):
+    with pytest.raises(UserError, match=r"output is not finite.*; the sentence begins"):
         engine.search([["the", "new"]])
+
+
+@pytest.mark.parametrize("ends", ["without a score", "never"])
+def test_a_sentence_that_is_not_finite_is_named(ends, folder, monkeypatch):
+    """Whatever else is in its batch."""
+    data = data_folder.read(folder / "data")
+    engine = fairseq_engine.load(str(CHECKPOINT), data, Search(), use_gpu=False)
+    step = engine.task.inference_step
+    bad = engine.task.source_dictionary.index("is")
+
+    def spoiled(generator, models, sample):
+        rows = sample["net_input"]["src_tokens"].eq(bad).any(1).tolist()
+        if ends == "never":
+            assert not any(rows)
+        found = step(generator, models, sample)
+        for beam, is_bad in zip(found, rows, strict=True):
+            beam[0]["score"] = math.nan if is_bad else beam[0]["score"]
+        return found
+
+    monkeypatch.setattr(engine.task, "inference_step", spoiled)
+    with pytest.raises(UserError, match=r"not finite.*; the sentence begins a is the$"):
+        engine.search([["the", "new"], ["er"], ["a", "is", "the"], ["est", "the", "a"]])
 
 
 def test_what_does_not_fit_into_memory_is_searched_in_halves(folder, monkeypatch):

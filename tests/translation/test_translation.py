@@ -1,7 +1,9 @@
 """Raw text through the stored model, which reverses strings."""
 
 import argparse
+import gzip
 import hashlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -35,7 +37,7 @@ from helpers.stored import (
 )
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.common import environment, files, workers
+from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text import data_folder
@@ -237,10 +239,10 @@ def test_processes_translate_the_same(data, monkeypatch):
     assert [x for batch in found for x in batch] == [line[::-1] for line in lines]
     monkeypatch.setattr(translator, "search", lambda batch: [[str(os.getpid())]])
     assert [*translator.translate(batches[:1])] == [[[str(os.getpid())]]]
-    others = multiprocessing.active_children()
+    before = {*multiprocessing.active_children()}
     processes = [process for ((process,),) in translator.translate(batches)]
     assert len(processes) == 5 and str(os.getpid()) not in processes
-    assert not workers.started_since(others)
+    assert {*multiprocessing.active_children()} <= before
 
 
 def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys):
@@ -315,17 +317,28 @@ def test_a_line_that_is_too_long_is_cut_with_a_warning(data, tmp_path, capsys):
     ]
 
 
-def test_what_precedes_a_bad_line_is_written(data, tmp_path, capsys):
-    path, out = tmp_path / "in", tmp_path / "out"
-    path.write_bytes(b"the new er\na is\nis \xff\nthe a\n")
-    message = rf"{path}, line 3 is not UTF-8 \(byte 0xff at position 4\): convert it, for .*"
-    out.write_text("of another day")
+def test_a_file_with_a_bad_line_is_refused_at_once(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(fairseq_engine, "load", None)
+    (tmp_path / "in").write_bytes(b"the new er\na is\nis \xff\nthe a\n")
+    message = r"in, line 3 is not UTF-8 \(byte 0xff at position 4\): convert it, for .*"
     with pytest.raises(UserError, match=message):
-        command(data, path, "-o", out)
+        command(data, tmp_path / "in", "-o", tmp_path / "out")
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"the new er\n"))
+    with pytest.raises(UserError, match=r"in\.gz, line 1 is not UTF-8 .* unpack it, for example"):
+        command(data, tmp_path / "in.gz", "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_precedes_a_bad_line_of_a_pipe_is_written(data, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    out.write_text("of another day")
+    for words in (["-o", out], []):
+        piped = io.BytesIO(b"the new er\na is\nis \xff\nthe a\n")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(piped))
+        with pytest.raises(UserError, match="standard input, line 3 is not UTF-8"):
+            command(data, "-", *words)
     assert out.read_text() == "of another day"
     assert (tmp_path / "out.part").read_text().splitlines()[0] == "er new the"
-    with pytest.raises(UserError, match=message):
-        command(data, path)
     assert capsys.readouterr().out == (tmp_path / "out.part").read_text()
 
 
