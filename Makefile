@@ -1,16 +1,17 @@
 # `make` lists the targets. VENV, PYTHON and TORCH: see the top of setup-env.sh.
 VENV ?= .venv
 export VENV
+export PYTHONUTF8 := 1
 
 # In a recipe: the environment's commands come first, and Python keeps what it compiles: PyTorch is large.
 ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(CDPATH= cd "$$VENV/bin" && pwd):$$PATH"; export PATH
 # A test process for each core that there is to use, and one more: a third of the time they wait for what they
 # started. One that has no tests left takes some of another's.
-PROCESSES = $$(python -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
+PROCESSES = $$(python -c 'from macaron_fairseq.common.environment import available_cores as n; print(n() + 1)')
 PYTEST = pytest -n "$(PROCESSES)" --dist worksteal
 
 # The commands are not on the PATH of the shell that make was started from.
-ACTIVATE_HINT = [ -n "$$VIRTUAL_ENV" ] || echo "In each new shell, first: . $(VENV)/bin/activate"
+ACTIVATE_HINT = command -v macaron-fairseq >/dev/null || echo "In each new shell, first: . $(VENV)/bin/activate"
 
 .PHONY: help environment setup demo quickstart lint check test coverage docs gpu-check
 

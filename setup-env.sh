@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # Makes the Python environment of this project, or brings it up to date. Run it again at any time:
 # it does nothing when nothing changed, and picks up after an interruption.
 #
@@ -83,8 +83,10 @@ torch_version() {
     "$1" - 2>/dev/null <<'EOF' || true
 import re
 from importlib.metadata import version
-if tuple(map(int, re.findall(r"\d+", version("torch"))[:2])) >= (2, 6):
-    print(version("torch"))
+found = version("torch")
+is_early = re.match(r"2\.6\.\d+(a|b|rc|\.dev)", found)  # which pip takes for less than 2.6
+if tuple(map(int, re.findall(r"\d+", found)[:2])) >= (2, 6) and not is_early:
+    print(found)
 EOF
 }
 
@@ -243,7 +245,10 @@ install_fairseq() {
 
 install_project() {
     say "4/4 this project, its tools and the rest: about a minute"
-    run_pip install -c "$state/constraints.txt" -e '.[docs,quickstart,test]'
+    # "compat" puts this folder on Python's path. Otherwise Python takes a clone's own folder,
+    # where it has the package's name and is in the current one, for an empty package.
+    run_pip install -c "$state/constraints.txt" --config-settings editable_mode=compat \
+        -e '.[docs,quickstart,test]'
 }
 
 report() {
@@ -253,8 +258,11 @@ import fairseq, torch
 where = "with a GPU" if torch.cuda.is_available() else "on the CPU"
 print(f"setup-env: ready, Python {platform.python_version()}, PyTorch {torch.__version__}, {where}")
 EOF
-    say "next, a first translation: . $(printf %q "${VENV#"$PWD"/}")/bin/activate &&" \
-        "macaron-fairseq demo"
+    local activate=''
+    # An active environment needs none, and conda's have none.
+    [[ ! -e $VENV/bin/activate || $(command -v python) == "$python" ]] ||
+        activate=". $(printf %q "${VENV#"$PWD"/}")/bin/activate && "
+    say "next, a first translation: ${activate}macaron-fairseq demo"
 }
 
 wait_for_other_run

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from common.options import PLUGIN, Recipe
 from common.steps import hash_of
-from macaron_fairseq.common.environment import available_cores
+from macaron_fairseq.common.environment import available_cores, visible_cores
 from macaron_fairseq.evaluation.training import manifest, training_flags
 
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
@@ -70,6 +70,8 @@ def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
         dropped = LAUNCHERS
     else:
         flags += ["--distributed-world-size", "1"]  # else as many as there are GPUs, --cpu or not
+        if not environ.get("OMP_NUM_THREADS") and available_cores() < visible_cores():
+            launch = ["env", f"OMP_NUM_THREADS={available_cores()}", *launch]  # in a container
     found = gpus, processes, nodes, node, max_tokens, update_freq
     return Devices(*found, launch, flags, dropped)
 

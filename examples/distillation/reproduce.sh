@@ -5,7 +5,7 @@
 #   needs   8 GB of memory a run at a time, half of it for what the teacher says; the data in folders of --from;
 #           a GPU, or the hours below; 6 GB of disk for each teacher, whose last epochs are kept with the
 #           optimizer's state (12 bytes a parameter), and 0.5 GB for each student; pip install
-#           '.[distillation]'
+#           -e '.[distillation]'
 #   costs   on one CPU core, with 4,096 tokens an update, estimated from docs/results/speed.md:
 #             teacher                         7 s an update     at most 78 h for 40,000 updates
 #             none, sequence, none-own-bpe    0.8 s             0.9 h for 4,000

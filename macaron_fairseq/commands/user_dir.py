@@ -1,6 +1,7 @@
 """`macaron-fairseq user-dir`: where the plugin is."""
 
 import argparse
+import os
 from pathlib import Path
 
 from macaron_fairseq.common import files
@@ -23,4 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    files.show(str(Path(__file__).parent.parent))
+    files.write(Path("-"), os.fsencode(Path(__file__).parent.parent) + b"\n")  # in any locale

@@ -99,11 +99,14 @@ def hardware() -> dict[str, Any]:
     }
 
 
+def visible_cores() -> int:
+    """As many cores as PyTorch takes by itself: those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def available_cores() -> int:
     """As many cores as this process may use; a container may have a share of the machine's."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    cores = visible_cores()
     # The time that all of its processes may take together, in each period, by both versions.
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:

@@ -18,8 +18,8 @@ from macaron_fairseq.model import bf16
 
 FP16 = ("fp16", "memory_efficient_fp16")
 BF16 = ("bf16", "memory_efficient_bf16")
-# Of NVIDIA's driver, also where PyTorch cannot use it.
-DRIVER = Path("/proc/driver/nvidia/version")
+# Of NVIDIA's driver, also where PyTorch cannot use it; the second under WSL.
+DRIVERS = [Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1")]
 DEVICES = Path("/dev")
 
 
@@ -80,14 +80,19 @@ def capability() -> str:
 
 def why_unusable() -> str | None:
     """What to do where there is a GPU, and PyTorch is built for it but cannot use it; or None."""
-    if torch.version.cuda is None or torch.cuda.is_available() or not DRIVER.exists():
+    if torch.version.cuda is None or torch.cuda.is_available() or not has_driver():
         return None
-    if environment.hides_gpus() or not [*DEVICES.glob("nvidia[0-9]*")]:
+    if environment.hides_gpus() or not [*DEVICES.glob("nvidia[0-9]*"), *DEVICES.glob("dxg")]:
         return None  # hidden on purpose, or not of this job
     return (
         f"PyTorch {torch.__version__} cannot use the GPU here ({why_not_started()}): update its "
         f"driver, install a PyTorch for an older CUDA than {torch.version.cuda}"
     )
+
+
+def has_driver() -> bool:
+    """Whether NVIDIA's driver is here."""
+    return any(path.exists() for path in DRIVERS)
 
 
 def why_not_started() -> str:
@@ -103,6 +108,6 @@ def why_not_started() -> str:
 
 def why_none() -> str:
     """Why PyTorch finds no GPU."""
-    if torch.version.cuda is None and torch.version.hip is None and DRIVER.exists():
+    if torch.version.cuda is None and torch.version.hip is None and has_driver():
         return f"PyTorch {torch.__version__} is built for CPUs, so install it for CUDA"
     return "PyTorch finds none here"

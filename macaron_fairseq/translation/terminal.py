@@ -1,5 +1,6 @@
 """Raw text that somebody types: asked for line by line."""
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +23,8 @@ def typed_lines(source: str, target: str) -> Iterator[str]:
     """
     with suppress(ImportError):  # some builds of Python lack it
         import readline  # noqa: F401 - `input` then knows arrow keys, and what was typed before
+    if isinstance(sys.stdin, io.TextIOWrapper):  # whatever the locale
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     print(f"{source} to {target}: type a line; Ctrl-D ends.", file=sys.stderr, flush=True)
     while True:
         prompt = f"{source}> "

@@ -135,7 +135,7 @@ def test_bmuf_in_half_precision(old_gpu):
 def broken_cuda(monkeypatch, tmp_path, error):
     """A PyTorch for GPUs, a GPU, and a driver that it cannot use."""
     (tmp_path / "version").touch()
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(gpus, "DRIVERS", [tmp_path / "version", tmp_path / "none"])
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -177,7 +177,7 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
 
 def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
     (tmp_path / "version").touch()
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(gpus, "DRIVERS", [tmp_path / "version", tmp_path / "none"])
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert "is built for CPUs, so install it for CUDA" in refusal("fairseq-train", "d", "--fp16")

@@ -282,8 +282,8 @@ def refuse_missing(method: Method) -> None:
     """Raise a `UserError` if the package of a method is not installed."""
     if method == "leiden" and not (find_spec("leidenalg") and find_spec("igraph")):
         raise UserError(
-            "Leiden needs the package leidenalg, which is under the GPL, as igraph is: install "
-            "macaron_fairseq[leiden], or take Louvain"
+            "Leiden needs packages that are under the GPL: pip install leidenalg igraph, or take "
+            "Louvain"
         )
 
 
