@@ -7,12 +7,12 @@
 
 Without --stock and --ours the models have random weights and translate every sentence into --length
 tokens and the end, on all sides. Sides without a quantisation in their name are fairseq-generate.
-The others are `macaron-fairseq translate` with `--engine ctranslate2` on what `macaron-fairseq
-export` wrote, for --lines lines of raw text, so that tokenisation and BPE count. The time is that
-of the command less that of the same command for one sentence, so that starting and loading do not
-count. fairseq's stopwatch, shown next to it, counts the search alone, and nothing that other
-processes search while this one prints. Memory is the most that all processes of a command were seen
-to hold. Ratios are those of each repetition, their median and range.
+The others are `macaron-fairseq translate` with what `macaron-fairseq export` wrote. These take
+--lines lines of raw text, so that tokenisation and BPE count. The time is that of the command less
+that of the same command for one sentence, so that starting and loading do not count. fairseq's
+stopwatch, shown next to it, counts the search alone, and nothing that other processes search while
+this one prints. Memory is the most that all processes of a command were seen to hold. Ratios are
+those of each repetition, their median and range.
 """
 
 import argparse
@@ -321,7 +321,7 @@ def measure_translate(
     files.write_lines(whole, itertools.islice(itertools.cycle(test), lines))
     files.write_lines(one, test[:1])
     command = [
-        *("translate", "--engine", "ctranslate2", "--path", model),
+        *("translate", "--path", model),
         *("--data", data, *flags, "-o", output, *([] if device.gpu else ["--cpu"])),
     ]
     start = measuring.run(device, "macaron-fairseq", *command, one)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from macaron_fairseq.evaluation.scores.metrics import Score
     from macaron_fairseq.schemes.formulas import SchemeFormulas
     from macaron_fairseq.text.data_folder import DataFolder
-    from macaron_fairseq.translation.translator import Engine
+    from macaron_fairseq.translation.translator import Batching, Engine, Search
 
 Name = str | Path
 Lines = Sequence[str] | Path  # sentences, or a file with one on each line
@@ -137,7 +137,7 @@ def load(
         'Der Hafen in Lima ist geöffnet.'
     """
     from macaron_fairseq.text import data_folder
-    from macaron_fairseq.translation.translator import Search
+    from macaron_fairseq.translation import translator
 
     paths = [Path(x) for x in ([path] if isinstance(path, Name) else path)]
     if not paths:
@@ -154,40 +154,52 @@ def load(
     except OSError as error:
         explain_path(error)
         raise
-    engine: Engine
-    if paths[0].is_dir():
-        from macaron_fairseq.translation import ctranslate2_engine
-
-        refuse_unexported(paths)
-        engine = ctranslate2_engine.CTranslate2Engine(
-            paths[0],
-            folder,
-            Search(),
-            device="cpu" if cpu else "auto",
-            compute_type=precision or "default",
-        )
-    else:
-        from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-        from macaron_fairseq.translation import fairseq_engine
-
-        names = os.pathsep.join(map(str, paths))
-        engine = fairseq_engine.load(
-            names, folder, Search(), use_gpu=not cpu, precision=precision or "fp32"
-        )
-    return Translator(engine, folder)
+    models = os.pathsep.join(map(str, paths))
+    search = translator.Search()
+    return Translator(load_engine(models, folder, search, cpu=cpu, precision=precision), folder)
 
 
-def refuse_unexported(paths: Sequence[Path]) -> None:
-    """Raise a `UserError` for a folder that is no export, or several."""
-    from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON
+def load_engine(
+    path: str,
+    data: "DataFolder",
+    search: "Search",
+    batching: "Batching | None" = None,
+    *,
+    cpu: bool = False,
+    precision: str | None = None,
+) -> "Engine":
+    """What searches with a model: of checkpoints fairseq's engine, of an export CTranslate2's.
 
-    if len(paths) > 1:
+    Args:
+        path: checkpoints with ":" between them, or the folder of an export.
+        data: what they were trained with.
+        search: how to search.
+        batching: how much at once; None for what is usual.
+        cpu: see `load`.
+        precision: see `load`.
+
+    Raises:
+        UserError: as `load`.
+    """
+    from macaron_fairseq.translation.translator import USUAL
+
+    if is_folder(path):
+        from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
+
+        device, compute_type = "cpu" if cpu else "auto", precision or "default"
+        options = {"device": device, "compute_type": compute_type}
+        return CTranslate2Engine(Path(path), data, search, batching or USUAL, **options)
+    if any(map(is_folder, path.split(os.pathsep))):
         raise UserError("CTranslate2 searches with one model: an ensemble is of checkpoints")
-    if not (paths[0] / EXPORT_JSON).is_file():
-        raise UserError(
-            f"{paths[0]} is a folder and no export: name a checkpoint in it, such as "
-            "checkpoint_best.pt"
-        )
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+    from macaron_fairseq.translation import fairseq_engine
+
+    return fairseq_engine.load(path, data, search, use_gpu=not cpu, precision=precision or "fp32")
+
+
+def is_folder(path: str) -> bool:
+    """Whether a model is an export, or should be: all else are files."""
+    return files.is_there(path) and Path(path).is_dir()
 
 
 # --- scores and reports --------------------------------------------------------------------------

@@ -25,7 +25,7 @@ quantization:
             for GPUs; a device computes in the nearest type that it has
 
 Translate with the result, or load it with ctranslate2.Translator("averaged.ct2") in Python:
-  macaron-fairseq translate --engine ctranslate2 --path averaged.ct2 --data DATA news.en -o news.de
+  macaron-fairseq translate --path averaged.ct2 --data DATA news.en -o news.de
 
 examples:
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8

@@ -1,10 +1,10 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
+from macaron_fairseq import api
 from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.commands.searching import (
     WHEN_INTERRUPTED,
@@ -21,7 +21,7 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import file_parts, terminal, translator
-from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
+from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, require_export
 from macaron_fairseq.translation.file_parts import TextFile
 from macaron_fairseq.translation.translator import Engine
 
@@ -59,7 +59,7 @@ WHEN_INTERRUPTED_HERE = (
     "at the end, it would go on"
 )
 # What else parts depend on: other batches can round otherwise.
-OF_PARTS = ("engine", "precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
+OF_PARTS = ("precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,16 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--path",
         required=True,
         metavar="FILE[:FILE...]",
-        help="a checkpoint; or several, which are searched as an ensemble; with --engine "
-        "ctranslate2 the folder of an export",
+        help="a checkpoint; or several, which are searched as an ensemble; or the folder that "
+        "macaron-fairseq export wrote, which CTranslate2 searches with",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
-    add(
-        "--engine",
-        choices=ENGINES,
-        default="fairseq",
-        help="what searches; ctranslate2 runs what macaron-fairseq export wrote (default: fairseq)",
-    )
     add_search(parser)
     add_shards(parser, "OUTPUT.parts")
     precision = add_device(parser)
@@ -104,21 +98,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compute-type",
         choices=COMPUTE_TYPES,
         metavar="TYPE",
-        help=f"type to compute in (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
+        help=f"type to compute in, of an export: {', '.join(COMPUTE_TYPES)} (default: its own)",
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
-    model = "checkpoint" if args.engine == "fairseq" else "folder"
     data, *_ = check_all(
         lambda: data_folder.read(args.data),
-        lambda: translator.refuse_missing(args.path, model),
+        lambda: translator.refuse_missing(args.path, "checkpoint"),
         lambda: translator.refuse_unreadable(args.input, args.output),
         lambda: refuse_checkpoint(args),
+        lambda: refuse_unexported(args.path),
         lambda: refuse_other_precision(args),
-        lambda: refuse_folder(args),
     )
     if args.shard or args.join:
         args.when_interrupted = WHEN_INTERRUPTED
@@ -130,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
     )
     if terminal.is_typed(args.input) or files.is_terminal(sys.stderr):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
-    engine = ENGINES[args.engine](args, data)
+    engine = load(args, data)
     if args.input.is_file() and files.is_replaced(args.output):
         partial = files.partial_of(args.output.resolve())
         args.when_interrupted = WHEN_INTERRUPTED_HERE.format(partial)
@@ -143,28 +136,32 @@ def run_parts(args: argparse.Namespace, data: DataFolder) -> None:
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
     file_parts.refuse_output(args.output)
     text = TextFile(args.input, args.batch_lines)
-    settings = {x: getattr(args, x) for x in OF_PARTS}
+    settings = {"engine": "ctranslate2" if api.is_folder(args.path) else "fairseq"}
+    settings |= {x: getattr(args, x) for x in OF_PARTS}
     found = file_parts.of_file(text, args.output, args.path, data, search_of(args), **settings)
     if args.join:
         file_parts.join(found, args.output)
         show(f"wrote {args.output}: {counted(text.lines, 'line')}")
     elif found.left(args.shard):
-        engine = ENGINES[args.engine](args, data)
+        engine = load(args, data)
         file_parts.translate_shard(found, text, engine, data, args.shard, batching_of(args))
     if args.shard:
         show(found.said(args.shard))
 
 
+def refuse_unexported(path: str) -> None:
+    """Raise a `UserError` if the model is a folder that is no export."""
+    if api.is_folder(path):
+        require_export(Path(path))
+
+
 def refuse_other_precision(args: argparse.Namespace) -> None:
-    """Raise a `UserError` if a precision is named that is the other engine's."""
-    if args.engine == "fairseq" and args.compute_type:
-        raise UserError(
-            "--compute-type is for --engine ctranslate2: fairseq takes --fp16 or --bf16"
-        )
-    if args.engine == "ctranslate2" and args.precision:
-        raise UserError(
-            f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
-        )
+    """Raise a `UserError` if a precision is named that the kind of model does not have."""
+    is_export = api.is_folder(args.path)
+    if args.compute_type and not is_export:
+        raise UserError("--compute-type is for an export: a checkpoint takes --fp16 or --bf16")
+    if args.precision and is_export:
+        raise UserError(f"--{args.precision} is for a checkpoint: an export takes --compute-type")
 
 
 def refuse_checkpoint(args: argparse.Namespace) -> None:
@@ -176,35 +173,9 @@ def refuse_checkpoint(args: argparse.Namespace) -> None:
         )
 
 
-def refuse_folder(args: argparse.Namespace) -> None:
-    """Raise a `UserError` if there is a folder for fairseq, which loads files."""
-    path = Path(args.path)
-    is_one = os.pathsep not in args.path and files.is_there(path)  # several are no name of a file
-    if args.engine == "fairseq" and is_one and path.is_dir():
-        raise UserError(f"{args.path} is a folder: if it is an export, add --engine ctranslate2")
-
-
-def fairseq_engine(args: argparse.Namespace, data: DataFolder) -> Engine:
-    """fairseq's search with the checkpoints that the command line names."""
-    # Here, since these imports take seconds, which the other engine need not wait for.
-    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-    from macaron_fairseq.translation import fairseq_engine
-
-    return fairseq_engine.load(
-        args.path, data, search_of(args), use_gpu=not args.cpu, precision=args.precision or "fp32"
+def load(args: argparse.Namespace, data: DataFolder) -> Engine:
+    """What searches with the models that the command line names."""
+    precision = args.compute_type or args.precision
+    return api.load_engine(
+        args.path, data, search_of(args), batching_of(args), cpu=args.cpu, precision=precision
     )
-
-
-def ctranslate2_engine(args: argparse.Namespace, data: DataFolder) -> Engine:
-    """CTranslate2's search with the export that the command line names."""
-    return CTranslate2Engine(
-        Path(args.path),
-        data,
-        search_of(args),
-        batching_of(args),
-        device="cpu" if args.cpu else "auto",
-        compute_type=args.compute_type or "default",
-    )
-
-
-ENGINES = {"fairseq": fairseq_engine, "ctranslate2": ctranslate2_engine}

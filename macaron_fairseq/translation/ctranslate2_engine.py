@@ -1,6 +1,5 @@
 """CTranslate2 as an engine: the folders that `macaron-fairseq export` writes, without fairseq."""
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
@@ -139,11 +138,14 @@ class CTranslate2Engine:
 
 
 def require_export(folder: Path) -> None:
-    """Raise a `UserError` if what is to be an export's folder is something else for sure."""
+    """Raise a `UserError` if what is to be an export's folder is something else."""
     if folder.is_file():
         raise UserError(f"{folder} is not an export: make one of it with macaron-fairseq export")
-    if os.pathsep in str(folder) and not folder.exists():
-        raise UserError("CTranslate2 searches with one model: an ensemble needs --engine fairseq")
+    if folder.is_dir() and not (folder / EXPORT_JSON).is_file():
+        raise UserError(
+            f"{folder} is a folder and no export: name a checkpoint in it, such as "
+            "checkpoint_best.pt"
+        )
 
 
 def refuse_other_data(folder: Path, content: dict[str, Any], data: DataFolder) -> None:

@@ -234,7 +234,7 @@ def test_bash_completes_commands_flags_and_values(tmp_path, capsys):
     script.write_text(capsys.readouterr().out)
     assert completed(script, "macaron-fairseq", "tr") == ["translate"]
     assert "--batch-lines" in completed(script, "macaron-fairseq", "translate", "--b")
-    assert completed(script, "macaron-fairseq", "translate", "--engine", "c") == ["ctranslate2"]
+    assert completed(script, "macaron-fairseq", "translate", "--compute-type", "d") == ["default"]
 
 
 # --- setting up ----------------------------------------------------------------------------------

@@ -57,8 +57,8 @@ def command(name, **flags):
 
 
 def translate(path, data, *words, **flags):
-    """The command, with the other engine."""
-    args = ["translate", "--engine", "ctranslate2", "--path", path, "--data", data, "--cpu", *words]
+    """The command."""
+    args = ["translate", "--path", path, "--data", data, "--cpu", *words]
     for flag, value in flags.items():
         args += [f"--{flag.replace('_', '-')}", value]
     cli.main([str(arg) for arg in args])
@@ -235,7 +235,7 @@ def test_it_needs_neither_fairseq_nor_pytorch(data, exported):
         "sys.modules.update(dict.fromkeys(['fairseq', 'torch'])); "
         "from macaron_fairseq import cli; cli.main()"
     )
-    words = ["translate", "--engine", "ctranslate2", "--path", exported, "--data", data, "--cpu"]
+    words = ["translate", "--path", exported, "--data", data, "--cpu"]
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
         env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"},
@@ -519,28 +519,20 @@ def test_without_the_library_a_sentence_names_the_extra(data, exported, tmp_path
 
 
 def test_flags_of_the_other_engine_are_refused(data, exported):
-    with pytest.raises(
-        UserError, match=r"^--fp16 is for --engine fairseq: CTranslate2 takes --comp"
-    ):
+    with pytest.raises(UserError, match=r"^--fp16 is for a checkpoint: an export takes --comp"):
         translate(exported, data, "--fp16")
-    with pytest.raises(
-        UserError, match=r"^--compute-type is for --engine ctranslate2: fairseq takes"
-    ):
+    with pytest.raises(UserError, match=r"^--compute-type is for an export: a checkpoint takes "):
         command("translate", path=CHECKPOINT, data=data, compute_type="int8")
-    with pytest.raises(
-        UserError, match=r"^CTranslate2 searches with one model: an ensemble needs "
-    ):
-        translate(f"{exported}:{exported}", data)
+    with pytest.raises(UserError, match=r"^CTranslate2 searches with one model: an ensemble is of"):
+        translate(f"{exported}:{CHECKPOINT}", data)
 
 
 def test_the_path_must_be_what_the_engine_takes(data, exported, tmp_path):
     with pytest.raises(UserError, match=f"^{CHECKPOINT} is not an export: make one of it with "):
-        translate(CHECKPOINT, data)
-    message = f"^{exported} is a folder: if it is an export, add --engine ctranslate2$"
-    with pytest.raises(UserError, match=message):
-        command("translate", path=exported, data=data, cpu=True)
-    message = rf"^cannot read {data}/export.json \(No such file .*\): give a folder that macaron-"
-    with pytest.raises(UserError, match=message):
+        CTranslate2Engine(CHECKPOINT, data_folder.read(data), Search())
+    with pytest.raises(
+        UserError, match=f"^{data} is a folder and no export: name a checkpoint in "
+    ):
         translate(data, data)
     for name, content in contents(exported).items():
         (tmp_path / name).write_bytes(content[: len(content) // 2 if name == "model.bin" else None])

@@ -232,7 +232,6 @@ def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path
         ("--batch-lines", 4, 5),
         ("--max-tokens", 4096, 100),
         ("--batch-size", 128, 2),
-        ("--engine", "fairseq", "ctranslate2"),
     ):
         name = flag.strip("-").replace("-", "_")
         with pytest.raises(UserError, match=f"was made with {name} {was}, and now it is {now}: "):
@@ -297,9 +296,9 @@ def test_what_no_shard_could_do_is_refused_before_any_begins(folder, tmp_path):
     text.write_bytes(b"one\ntwo\n\xff\n")
     with pytest.raises(UserError, match="line 3 is not UTF-8"):
         TextFile(text, 1)
-    with pytest.raises(UserError, match=r"^--compute-type is for --engine ctranslate2"):
+    with pytest.raises(UserError, match=r"^--compute-type is for an export"):
         translate(folder, tmp_path / "out", "--shard", "1/100", "--compute-type", "int8")
-    with pytest.raises(UserError, match=f"^{tmp_path} is a folder: if it is an export, add --eng"):
+    with pytest.raises(UserError, match=f"^{tmp_path} is a folder and no export: name a"):
         translate(folder, tmp_path / "out", "--shard", "1/2", path=tmp_path)
 
 
