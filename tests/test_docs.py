@@ -338,7 +338,7 @@ OF_FAIRSEQ = [
     for x in ("fairseq-commands", "language-models", "hydra", "tracking", "several-gpus")
 ] + ["howto/reproduce-a-table.md"]
 OWN_DATA = "howto/own-data.md"
-AFTER_IT = ["tutorial.md", "howto/serve-with-ctranslate2.md"]
+AFTER_IT = ["tutorial.md", "howto/translate.md", "howto/serve-with-ctranslate2.md"]
 WITH_PANDAS = ["howto/look-inside.md", "reference/measures.md"]
 OF_SCHEMES = ["howto/add-a-scheme.md", "reference/architectures.md"]
 OF_TRAINED = [f"howto/{x}.md" for x in ("use-from-python", "read-a-report", "use-the-parts")]
