@@ -98,6 +98,14 @@ def test_a_seeded_mode_grows_by_its_rate_into_the_predicted_clusters():
     assert nearest.max() < 0.2
 
 
+def test_clusters_that_no_theory_predicts_are_found_too():
+    """Mode 4 alone makes four clusters, also where mode 3 would grow faster."""
+    found = first_clusters.first_clusters(seeded(600, 4, 0.7, 0.01), 5.0, np.linspace(0, 0.6, 3))
+    expected = (0.7 + 2 * np.pi * np.arange(4)) / 4
+    assert found.fastest == 3
+    assert found.found == pytest.approx(expected, abs=0.05)
+
+
 # The mean-field equation.
 
 

@@ -48,7 +48,7 @@ def clusters(args: Namespace) -> Outcome:
         result = first_clusters.first_clusters(start, args.beta, times, shown.update)
     lines = [
         f"fastest mode: {result.fastest}; its clusters are to be at {_listed(result.predicted)}",
-        f"maxima of the density at time {times[result.best]:.3g}: {_listed(result.found)}",
+        f"maxima of the density at time {times[-1]:.3g}: {_listed(result.found)}",
     ]
     title = f"{args.particles:,} particles on the circle, USA, β = {args.beta:g}"
     return Outcome(result, figures.first_clusters(result, title), lines)
