@@ -108,7 +108,10 @@ OPTIONS = {
         "more than two dimensions each and its nearest",
     ),
     "drift": Option(
-        ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"
+        ABOVE_0,
+        "V",
+        "particles are metastable when none is faster than V and clusters are stable; clusters may "
+        "still merge much later",
     ),
     "mass": Option(
         number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"

@@ -62,7 +62,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
     ),
     "block-sweep": (
-        "time to rest and clusters over the block's strength or the dimension",
+        "time until metastable and clusters over the block's strength or the dimension",
         {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None}
         | {"dim": None},
     ),
