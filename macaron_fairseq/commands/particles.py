@@ -195,7 +195,7 @@ OPTIONS_IN = {
         "time": Option(ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),
     },
     "staircase": {
-        "system": Option(str, "NAME", "sa or usa, times e^-beta"),
+        "system": Option(str, "NAME", "sa or usa-scaled"),
         "beta": Option(number(0, 1e5, "a number from 0 to 1e5"), "B", "inverse temperatures"),
     },
     "first-clusters": {

@@ -88,7 +88,11 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "staircase": (  # arXiv 2410.06833
         "the energy rises in steps at large beta, d = 2",
-        {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
+        {
+            "system": "usa-scaled",
+            "beta": [500.0, 1000.0, 2000.0, 4000.0],
+            "gaps": [0.5, 1.5, 2.0, 3.0],
+        },
     ),
     "first-clusters": (  # arXiv 2410.23228
         "how many clusters many particles form first, and where, d = 2",
