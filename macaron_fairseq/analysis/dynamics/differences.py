@@ -110,8 +110,8 @@ def effect(row: Row, other: Row, name: str) -> float | None:
 def noise(n: int, other: int) -> float:
     """The effect that Student's test, at 5 %, just tells from 0, with that many values of each.
 
-    It takes the two models' values as independent. They are of the same tokens, so that most
-    differences between models are clearer than it says.
+    It takes all values as independent. Those of one sentence are not, and those of two models at
+    the same token are not either. So it is a rough limit: it keeps out the noise of few values.
     """
     return float(t.ppf(0.975, n + other - 2)) * math.sqrt(1 / n + 1 / other)
 
