@@ -47,20 +47,27 @@ def translated(model: Any, sentence: Sentence) -> Tensor:
     device = next(model.parameters()).device
     source, target = sentence.source.to(device), sentence.target.to(device)
     output = model(source[None], torch.tensor([len(source)], device=device), target[None])
-    return of_next(model.get_normalized_probs(output, log_probs=True), target)
+    return of_next(model, output, target)
 
 
 def causal(model: Any, source: Tensor, data: Data) -> Tensor:
     """ln p of each token after the first, then of the end."""
     source = source.to(next(model.parameters()).device)
-    output = model(source[None])
-    if model.decoder.adaptive_softmax:  # what comes out are features
-        return of_next(model.get_normalized_probs(output, log_probs=True), source)
-    return of_next(output[0].double().log_softmax(-1), source)  # fairseq's own rounds to fp32
+    return of_next(model, model(source[None]), source)
 
 
-def of_next(log_p: Tensor, read: Tensor) -> Tensor:
-    """ln p of what follows each token that a decoder has read; the end stands at the beginning."""
+def of_next(model: Any, output: Any, read: Tensor) -> Tensor:
+    """ln p of what follows each token that a decoder has read; the end stands at the beginning.
+
+    Args:
+        model: with a decoder.
+        output: what it gives for these tokens.
+        read: the tokens, (time,).
+    """
+    if getattr(model.decoder, "adaptive_softmax", None):  # what comes out are features
+        log_p = model.get_normalized_probs(output, log_probs=True)
+    else:
+        log_p = output[0].double().log_softmax(-1)  # fairseq's own rounds to fp32
     return log_p[0].gather(1, read.roll(-1)[:, None])[:, 0]
 
 

@@ -1,8 +1,9 @@
 """The error of one step, by step halving, and the exponent with which it falls.
 
 The weights are frozen: with the step h times as long, a sub-layer is x + h a(x), a layer its
-sub-layers in order, each so. The difference of two halves and a whole is, up to a factor, the error
-that the step makes against the flow. It falls like h^2 for a method of order 1.
+sub-layers in order, each so. The error that a step makes against the flow falls like h^(p+1) for a
+method of order p. The difference of a whole step and two halves falls likewise. For short steps it
+is 1 - 2^-p of the error: half of it for order 1, 3/4 for order 2, 15/16 for order 4.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
+from scipy.special import entr
 
 from macaron_fairseq.analysis import blocks
 
@@ -125,8 +126,7 @@ def effective_rank(points: ArrayLike) -> float:
 
 def exp_entropy(shares: Floats) -> float:
     """exp(-sum p ln p) of shares that sum to 1: as many equal shares are spread as evenly."""
-    p = shares[shares > 0]
-    return float(np.exp(-(p * np.log(p)).sum()))
+    return float(np.exp(entr(shares).sum()))
 
 
 def participation_ratio(points: ArrayLike) -> float:

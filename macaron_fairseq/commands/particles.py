@@ -108,7 +108,10 @@ OPTIONS = {
         "more than two dimensions each and its nearest",
     ),
     "drift": Option(
-        ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"
+        ABOVE_0,
+        "V",
+        "particles are metastable when none is faster than V and clusters are stable; clusters may "
+        "still merge much later",
     ),
     "mass": Option(
         number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"
@@ -192,7 +195,7 @@ OPTIONS_IN = {
         "time": Option(ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),
     },
     "staircase": {
-        "system": Option(str, "NAME", "sa or usa, times e^-beta"),
+        "system": Option(str, "NAME", "sa or usa-scaled"),
         "beta": Option(number(0, 1e5, "a number from 0 to 1e5"), "B", "inverse temperatures"),
     },
     "first-clusters": {

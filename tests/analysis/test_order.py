@@ -407,7 +407,9 @@ def test_the_command_on_toy_systems(drawn, tmp_path, capsys):
 
 
 def test_a_long_title_stays_in_the_picture_and_off_the_legend(drawn, monkeypatch):
-    title = "Local error of the layers of macaron_transformer_wmt_en_de_big, trained as scheme " * 2
+    title = (
+        "Step-halving differences of the layers of macaron_transformer_wmt_en_de_big, trained " * 2
+    )
     results = [Result("encoder", x, "euler", [0.1, 0.05], 2.0) for x in TWO_FFNS]
     drawn = []
     png = figures.png
@@ -436,7 +438,8 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
     # Two sentences, each with two layers of both sides, and those in two schemes.
     assert said[6:23] == [f"sentences: {100 * share / 16:3.0f}%" for share in range(17)]
     assert lines[0] == (
-        "Local error of the layers of macaron_transformer_tiny, trained as scheme strang-marchuk"
+        "Step-halving differences of the layers of macaron_transformer_tiny, trained as scheme "
+        "strang-marchuk"
     )
     assert [line.split()[:2] for line in lines[2:4]] == [[x, "euler"] for x in TWO_FFNS]
     content = json.loads((tmp_path / "order.json").read_text())

@@ -106,7 +106,7 @@ def test_leaders_in_many_dimensions(tmp_path):
         (["leaders", "--particles", "512", "--frames", "1000"], r"lower --frames, until"),
         (["rescaled", "--particles", "512", "--dim", "512", "--frames", "999"], r"lower --frames"),
         (["mean-field", "--cells", "100000", "--frames", "999"], r"lower --frames, until"),
-        (["staircase", "--system", "none"], r"--system takes sa or usa"),
+        (["staircase", "--system", "usa"], r"--system takes sa or usa-scaled"),
         (["staircase", "--beta", "1"], r"a staircase needs a beta above 1"),
         (["staircase", "--beta", "2", "--gaps", "9", "9"], r"more than half the circle"),
         (["first-clusters", "--beta", "0"], r"--beta 0 has no kernel with modes"),

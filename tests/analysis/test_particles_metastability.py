@@ -14,13 +14,14 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 # Dynamic metastability.
 
 
-@pytest.mark.parametrize("name", ["usa", "sa"])
+@pytest.mark.parametrize("name", ["usa-scaled", "sa"])
 @pytest.mark.parametrize(("beta", "angle"), [(5.0, 2.0), (200.0, 0.4), (2000.0, 0.3)])
 def test_two_particles_meet_when_the_scalar_equation_says(name, beta, angle):
-    # Their angle follows delta' = -w sin(delta) / z with w = e^{beta (cos - 1)} and z = 1 for USA.
+    # Their angle follows delta' = -w sin(delta) / z with w = e^{beta (cos - 1)}.
+    # For scaled USA z is 1.
     def slowness(delta):
         weight = np.exp(beta * (np.cos(delta) - 1))
-        return (1 if name == "usa" else (1 + weight) / 2) / weight / np.sin(delta)
+        return (1 if name == "usa-scaled" else (1 + weight) / 2) / weight / np.sin(delta)
 
     nearest = staircase.MERGED / np.sqrt(beta)
     expected = quad(slowness, nearest, angle, limit=500)[0]
@@ -33,12 +34,12 @@ def test_two_particles_meet_when_the_scalar_equation_says(name, beta, angle):
 def test_the_path_is_that_of_all_angles():
     """Two merge, g apart, and then meet a third: of the way d, two go d/3 each and one 2 d/3."""
     g, d, beta = 0.5, 2.0, 200
-    lengths = staircase.climb(np.array([0, g, g / 2 + d]), beta, "usa")[1]
+    lengths = staircase.climb(np.array([0, g, g / 2 + d]), beta, "usa-scaled")[1]
     expected = g / 2**0.5 + d * (2 / 9 + 4 / 9) ** 0.5
     assert lengths[-1] == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["usa", "sa"])
+@pytest.mark.parametrize("name", ["usa-scaled", "sa"])
 def test_energy_is_a_monotone_staircase(name):
     with np.errstate(over="raise", invalid="raise"):
         found = staircase.staircase(np.array([0.5, 1.5, 2, 3]), np.array([100.0, 2000.0]), name)
@@ -96,6 +97,14 @@ def test_a_seeded_mode_grows_by_its_rate_into_the_predicted_clusters():
     ends = first_clusters.first_clusters(start, beta, times[[0, -1]]).angles[-1]
     nearest = np.abs(np.exp(1j * ends[:, None]) - np.exp(1j * expected)).min(axis=1)
     assert nearest.max() < 0.2
+
+
+def test_clusters_that_no_theory_predicts_are_found_too():
+    """Mode 4 alone makes four clusters, also where mode 3 would grow faster."""
+    found = first_clusters.first_clusters(seeded(600, 4, 0.7, 0.01), 5.0, np.linspace(0, 0.6, 3))
+    expected = (0.7 + 2 * np.pi * np.arange(4)) / 4
+    assert found.fastest == 3
+    assert found.found == pytest.approx(expected, abs=0.05)
 
 
 # The mean-field equation.

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial import Delaunay
 
-from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles import choices, simulation
 from macaron_fairseq.analysis.particles.rescaled import tokens
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -61,6 +61,25 @@ def test_late_rescaled_tokens_are_those_in_the_basis_of_v():
     for mine, other in zip(ours.T, y.T[order], strict=True):
         assert np.abs(mine) == pytest.approx(np.abs(other), rel=2e-2, abs=2e-3 * np.ptp(other))
     assert found.groups[-1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "dim"),
+    [("polytope", 2), ("hyperplanes", 3), ("codimension", 3), ("product", 3)],
+)
+def test_the_usual_step_is_short_enough_for_the_gallery(geometry, dim):
+    """With half of it tokens end in as many groups and places, at nearly the same points."""
+    usual = choices.defaults("rescaled")
+    values = tokens.value_matrix(geometry, dim, dim - 1, usual["seed"])
+    start = tokens.cube_start(usual["particles"], dim, tokens.HALF_SIDE, usual["seed"])
+    times = np.linspace(0, usual["time"], usual["frames"])
+    found, finer = (
+        tokens.rescaled(values, start, times, step) for step in (usual["step"], usual["step"] / 2)
+    )
+    assert found.groups[-1].tolist() == finer.groups[-1].tolist()
+    assert found.places[-1] == finer.places[-1]
+    size = np.ptp(finer.positions[-1])
+    assert found.positions[-1] == pytest.approx(finer.positions[-1], rel=0, abs=1e-3 * size)
 
 
 @pytest.mark.parametrize("dim", [2, 3])

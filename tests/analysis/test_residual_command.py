@@ -158,9 +158,9 @@ def test_interventions(report):
 
 
 def test_what_an_intervention_removes_and_its_control_adds(report, data):
-    """Of the encoder's first layer: N of its mean Jacobian M, and what N turned round costs."""
+    """Of the encoder's first layer: N of its mean Jacobian M, what N costs, and N turned round."""
     loaded, opened = models.load(report.paths, data, names=["a", "b"])
-    sample, sizes, added = sentences.read(opened), [], []
+    sample, sizes, costs = sentences.read(opened), [], []
     for run, one in enumerate(loaded, 1):
         model = models.in_double(one.runnable())
         read = one.to_read(sample)
@@ -168,21 +168,31 @@ def test_what_an_intervention_removes_and_its_control_adds(report, data):
         mean = layer.jacobians.mean(axis=0)
         part = (mean - mean.T) / 2
         sizes.append(np.linalg.norm(part) / np.linalg.norm(mean - np.eye(len(mean))))
-        turned = torch.from_numpy(interventions.rotated(part, (1, run, 0, 1)))
         centre = torch.from_numpy(depth.states(model, read)["encoder"][0].mean(axis=0))
         before = likelihood.bits_per_token(model, read, opened)
-        handle = model.encoder.layers[0].register_forward_hook(
-            lambda _, args, y, turned=turned, centre=centre: y - (args[0] - centre) @ turned.T
-        )
-        added.append(likelihood.bits_per_token(model, read, opened) - before)
-        handle.remove()
+        of_run = []
+        for removed in (part, interventions.rotated(part, (1, run, 0, 1))):
+            n = torch.from_numpy(removed)
+            handle = model.encoder.layers[0].register_forward_hook(
+                lambda _, args, y, n=n, centre=centre: y - (args[0] - centre) @ n.T
+            )
+            of_run.append(likelihood.bits_per_token(model, read, opened) - before)
+            handle.remove()
+        costs.append(of_run)
     (found,) = (
         x["figures"]
         for x in report.content["interventions"]
         if (x["removed"], x["layers"]) == ("antisymmetric", ["encoder:1"])
     )
     assert found["size"]["mean"] == pytest.approx(np.mean(sizes), rel=1e-4)
-    assert found["control_bits_added"]["mean"] == pytest.approx(np.mean(added), rel=1e-3)
+    added, control = np.transpose(costs)
+    assert found["bits_added"]["mean"] == pytest.approx(np.mean(added), rel=1e-3)
+    assert found["control_bits_added"]["mean"] == pytest.approx(np.mean(control), rel=1e-3)
+    # Of pairs, and so with another interval than either: Student's t of one degree of freedom.
+    over = found["bits_over_control"]
+    assert over["mean"] == pytest.approx(np.mean(added - control), rel=1e-3)
+    margin = 12.706 * statistics.stdev(added - control) / 2**0.5
+    assert over["margin"] == pytest.approx(margin, rel=1e-3)
 
 
 def test_singular_values_are_geometric_means_over_tokens_and_runs():
@@ -382,7 +392,7 @@ def test_a_masked_pair_on_raw_text(data, tmp_path, capsys):
     assert [x["figures"]["bits_added"]["n"] for x in (one, other)] == [1, 2]
     # Of one run there is no interval, of two there is.
     printed = [x for x in capsys.readouterr().out.splitlines() if "| non-normal |" in x]
-    assert [x.count("±") for x in printed] == [0, 6]
+    assert [x.count("±") for x in printed] == [0, 7]
     added = other["figures"]["bits_added"]
     assert f"| {added['mean']:#.3g} ± {added['margin']:.2g} |" in printed[1]
 

@@ -4,12 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scipy.stats import t
+
 from macaron_fairseq.analysis.by_layer import Model, Row, find
 from macaron_fairseq.analysis.dynamics.lines import mean
 from macaron_fairseq.analysis.glossary import MOVES, STATES, Measure
 
 SHOWN = 5
 LEAST = 0.5  # standard deviations; Cohen 1988 calls that a medium effect
+FEWEST = 10  # values of each model; the spread of fewer says little
 
 
 @dataclass(frozen=True)
@@ -21,26 +24,32 @@ class Difference:
     layer: int  # from 1
     is_of_state: bool  # after the layer; otherwise it is of the layer itself
     means: tuple[float, float]  # the baseline's and the model's
-    effects: list[float]  # (model - baseline) / pooled standard deviation, of layers that have it
+    effects: list[float]  # see `effect`, of layers that have it
     layers: int  # of both models
+    noise: float  # what the effect of its layer must exceed to be told from chance
 
     @property
     def effect(self) -> float:
         """That of its layer."""
         return max(self.effects, key=abs)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is large enough to be said, and more than chance gives."""
+        return abs(self.effect) >= max(LEAST, self.noise)
+
 
 def sentences(models: Sequence[Model]) -> Iterator[str]:
     """A sentence on each of the largest differences of each model from the first."""
     baseline = models[0]
     for model in models[1:]:
-        found = [x for x in largest(baseline, model) if abs(x.effect) >= LEAST][:SHOWN]
+        found = [x for x in largest(baseline, model) if x.is_clear][:SHOWN]
         for difference in found:
             yield in_words(difference, baseline["label"], model["label"])
         if not found:
             yield (
-                f"No mean of a layer of {model['label']} is more than {LEAST} standard deviations "
-                f"from that of {baseline['label']}."
+                f"No mean of a layer of {model['label']} is {LEAST} standard deviations or more "
+                f"from that of {baseline['label']}, and farther than chance alone takes it."
             )
 
 
@@ -77,16 +86,34 @@ def of_rows(
     place = effects.index(max(known, key=abs))
     row, other = pairs[place]
     means = mean(row, measure.name), mean(other, measure.name)
-    yield Difference(measure, side, row["layer"], is_of_state, means, known, len(pairs))
+    sizes = (x["figures"][measure.name]["n"] for x in (row, other))
+    yield Difference(
+        measure, side, row["layer"], is_of_state, means, known, len(pairs), noise(*sizes)
+    )
 
 
 def effect(row: Row, other: Row, name: str) -> float | None:
-    """Cohen's d: the difference of the means in pooled standard deviations; None without any."""
+    """The difference of the means in pooled standard deviations; None without any.
+
+    It is Hedges' g: Cohen's d, less what small samples add to it.
+    """
     figures = [x["figures"].get(name) for x in (row, other)]
-    if any(x is None or x["mean"] is None or x["n"] < 2 for x in figures):
+    if any(x is None or x["mean"] is None or x["n"] < FEWEST for x in figures):
         return None
     pooled = math.sqrt(sum(x["sd"] ** 2 for x in figures) / 2)
-    return (figures[1]["mean"] - figures[0]["mean"]) / pooled if pooled else None
+    if not pooled:
+        return None
+    freedom = sum(x["n"] for x in figures) - 2
+    return (1 - 3 / (4 * freedom - 1)) * (figures[1]["mean"] - figures[0]["mean"]) / pooled
+
+
+def noise(n: int, other: int) -> float:
+    """The effect that Student's test, at 5 %, just tells from 0, with that many values of each.
+
+    It takes all values as independent. Those of one sentence are not, and those of two models at
+    the same token are not either. So it is a rough limit: it keeps out the noise of few values.
+    """
+    return float(t.ppf(0.975, n + other - 2)) * math.sqrt(1 / n + 1 / other)
 
 
 def in_words(x: Difference, baseline: str, model: str) -> str:

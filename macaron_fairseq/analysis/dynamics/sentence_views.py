@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 
-from macaron_fairseq.analysis import sampling, trajectories
+from macaron_fairseq.analysis import measures, sampling, trajectories
 from macaron_fairseq.analysis.anatomy import ENCODER
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.sentences import Data, Sentence
@@ -87,8 +87,7 @@ def words(dictionary: Dictionary, tokens: Any) -> list[str]:
 
 def all_cosines(x: Floats) -> Floats:
     """The cosines of all tokens with all, (tokens, tokens), for states (tokens, channel)."""
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return unit @ unit.T
+    return measures.gram(x) if len(x) > 1 else np.ones((1, 1))
 
 
 def attentions_of(

@@ -35,6 +35,8 @@ def of_trained_model(
 ) -> Measured:
     """The errors of a trained model's layers at the states of real sentences.
 
+    They are the differences of `local_error.by_halving`, without a factor for the order.
+
     Args:
         model: see `models.load`.
         sample: see `sentences.read`; without references the decoder reads the model's translations.
@@ -51,7 +53,8 @@ def of_trained_model(
     found = model.to_read(sample)
     steps = local_error.halved(longest, times=5)
     return Measured(
-        f"Local error of the layers of {model.label}, trained as {trained_as(model.settings)}",
+        f"Step-halving differences of the layers of {model.label}, trained as "
+        + trained_as(model.settings),
         {"model": model.description(), "data": sample.description()},
         steps,
         measure(in_double(model.runnable()), found, pairs, steps),

@@ -62,7 +62,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
     ),
     "block-sweep": (
-        "time to rest and clusters over the block's strength or the dimension",
+        "time until metastable and clusters over the block's strength or the dimension",
         {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None}
         | {"dim": None},
     ),
@@ -88,7 +88,11 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "staircase": (  # arXiv 2410.06833
         "the energy rises in steps at large beta, d = 2",
-        {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
+        {
+            "system": "usa-scaled",
+            "beta": [500.0, 1000.0, 2000.0, 4000.0],
+            "gaps": [0.5, 1.5, 2.0, 3.0],
+        },
     ),
     "first-clusters": (  # arXiv 2410.23228
         "how many clusters many particles form first, and where, d = 2",

@@ -12,7 +12,7 @@ from macaron_fairseq.common.errors import UserError
 
 # An explicit method takes about as many steps as the fastest rate times the time; beyond it, hours.
 MOST_STEPS = 1e5
-# Of the adaptive steps, for each coordinate.
+# Of the adaptive steps, for the root mean square over the whole state.
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
 MOST_COSINES, MOST_POSITIONS = 1 << 22, 1 << 25  # in memory at once
 

@@ -58,6 +58,8 @@ class Ablation:
         Returns:
             bits: per token; `bits_added` is the difference from the whole model.
             control_bits_added: the same of the control, `interventions.rotated`.
+            bits_over_control: `bits_added` less `control_bits_added`. Its interval over runs is
+                that of pairs, and tests the part against its control.
             size: |N| / |M - I| with Frobenius norms, over all these layers: how much of what they
                 add is removed.
             layer_* and product_*: the figures of `OF_LAYERS` and `OF_PRODUCT`, means over tokens.
@@ -88,6 +90,7 @@ class Ablation:
             "bits": bits,
             "bits_added": bits - self.bits,
             "control_bits_added": control_bits - self.bits,
+            "bits_over_control": bits - control_bits,
             "size": frobenius(parts.values()) / frobenius(added),
             **spectrum(sides, places),
             "layer_coupling": topology.coupling_of(sides, self.placed, places, self.choices),

@@ -88,7 +88,12 @@ LYAPUNOV = Group(
     "LayerNorm of post-norm loses two directions: there the mean and the least "
     "exponent show rounding alone.",
     (
-        Measure("lyapunov_largest", "Largest exponent", "Above 0, some direction grows."),
+        Measure(
+            "lyapunov_largest",
+            "Largest exponent",
+            "ln σ₁ / l, σ₁ the largest singular value of the product of l layers. Above 0, some "
+            "direction grows. It can fall with l while σ₁ rises.",
+        ),
         Measure("lyapunov_mean", "Mean exponent", "ln |det| per layer and dimension."),
         Measure("lyapunov_least", "Least exponent", "How fast the most suppressed one shrinks."),
         Measure("growing", "Growing directions", "Share of the exponents above 0."),

@@ -163,7 +163,8 @@ def lyapunov_figures(blocks: Floats) -> dict[str, float]:
     """What the exponents of a product say, per layer.
 
     Returns:
-        lyapunov_largest, lyapunov_least: of all d.
+        lyapunov_largest, lyapunov_least: of all d. The largest is ln sigma_1 of the product over
+            its number of layers. It can fall from layer to layer while sigma_1 rises.
         lyapunov_mean: ln |det| per layer and dimension; below 0 volumes shrink.
         growing: the share of exponents above 0.
     """

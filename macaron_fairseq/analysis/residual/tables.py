@@ -26,6 +26,7 @@ EFFECT_COLUMNS = {
     "norm, as a share of what is added": "size",
     "bits added": "bits_added",
     "by the control": "control_bits_added",
+    "over the control": "bits_over_control",
 }
 CHANGED_COLUMNS = {
     "departure of the product": "product_henrici",

@@ -32,7 +32,7 @@ ROOT_BETA = "√β"
 def counts(result: Counts, block: Perceptron, title: str, mass: float) -> bytes:
     """Numbers of clusters, modes and heavy clusters, masses and times, over the root of beta.
 
-    On the circle also where the particles of all starts end, on the block's potential.
+    On the circle also where the particles of all starts are then, on the block's potential.
     """
     columns = 3 if result.with_block.angles is None else 4
     figure = Figure(figsize=(4 * columns, 7), layout="constrained")
@@ -70,7 +70,7 @@ def _sides(result: Counts) -> tuple[tuple[Ends, str, str], ...]:
 
 
 def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
-    """The share of the heaviest cluster with its bound, all shares, and the time until rest."""
+    """The heaviest cluster's share with its bound, all shares, and the time until metastable."""
     heaviest, masses, times = axes_of_kinds
     for ends, colour, side in _sides(result):
         largest = np.array([[of_start[0] for of_start in row] for row in ends.masses])
@@ -92,12 +92,12 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
     masses.set_ylim(min(0.08, least / 1.5), 1.2)
     scale_by_logarithm(masses)
     masses.set_title("shares of all clusters, with the block", fontsize="medium")
-    times.set_title("time until rest (cross: given up)", fontsize="medium")
+    times.set_title("time until metastable (cross: given up)", fontsize="medium")
     scale_by_logarithm(times)
 
 
 def _draw_ends(axes_of_sides: Any, roots: Floats, result: Counts, block: Perceptron) -> None:
-    """Where the particles of all starts end, without the block and with it."""
+    """Where the particles of all starts are then, without the block and with it."""
     for axes, (ends, _, side) in zip(axes_of_sides, _sides(result), strict=True):
         if ends is result.with_block and block.s is not None:
             angles = np.linspace(-np.pi, np.pi, 361)
@@ -108,7 +108,7 @@ def _draw_ends(axes_of_sides: Any, roots: Floats, result: Counts, block: Percept
             axes.plot(np.full(angles.size, root), angles.ravel(), "k.", ms=2)
         axes.set(ylim=(-np.pi, np.pi))
         axes.set_yticks(PI_TICKS, PI_LABELS)
-        axes.set_title(f"angles at the end, {side}", fontsize="medium")
+        axes.set_title(f"angles when metastable, {side}", fontsize="medium")
 
 
 def energies(result: Energies, title: str) -> bytes:
@@ -133,7 +133,7 @@ def energies(result: Energies, title: str) -> bytes:
 
 
 def sweep(result: Sweep, title: str) -> bytes:
-    """Time until rest and clusters over the values; dashed lines are without the block."""
+    """Time until metastable and clusters over the values; dashed lines are without the block."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     figure.suptitle(f"{title}\ndashed: without the block; crosses: given up")
     left, right = figure.subplots(1, 2)
@@ -146,7 +146,7 @@ def sweep(result: Sweep, title: str) -> bytes:
             given_up = ~np.broadcast_to(ends.converged, shape)
             where = np.broadcast_to(result.values[:, None], shape)[given_up]
             left.plot(where, np.broadcast_to(ends.time, shape)[given_up], "x", color=colour)
-    left.set(ylabel="time until rest", yscale="log")
+    left.set(ylabel="time until metastable", yscale="log")
     right.set(ylabel="clusters", ylim=(0.9, None))
     right.set_yscale("log", base=2)
     right.yaxis.set_major_formatter("{x:g}")
@@ -197,5 +197,5 @@ def _draw_mean(
     axes.plot(x, mean, "o-", color=colour, ms=4, label=label)
     if several:
         deviation = values.std(axis=1, ddof=1)
-        low = np.maximum(mean - deviation, values.min(axis=1))  # no time or number below 0
+        low = np.maximum(mean - deviation, 0)  # no time or number is below
         axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.15, lw=0)

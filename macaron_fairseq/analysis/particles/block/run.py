@@ -215,4 +215,4 @@ def _clusters_of(result: Paths) -> list[str]:
 
 def _words(ends: Ends, row: int) -> str:
     clusters, rest = ends.clusters[row], ends.converged[row]
-    return f"{clusters.mean():.3g} clusters ({rest.sum()} of {len(rest)} starts at rest)"
+    return f"{clusters.mean():.3g} clusters ({rest.sum()} of {len(rest)} starts metastable)"

@@ -1,5 +1,8 @@
 """When particles have come to rest, and what they are then: clusters, modes, masses.
 
+Rest is metastability here: nobody moves faster than a low speed. Clusters that are far apart move
+more slowly than that, and may still merge after a time that grows exponentially with beta.
+
 Source of the criteria: the code of arXiv 2601.21366. Its modes are counted in a smoothed histogram
 on the circle; here by the density at the particles, which works on every sphere.
 """
@@ -113,7 +116,7 @@ def _cosines(x: Floats, rows: slice) -> Floats:
 
 @dataclass(frozen=True)
 class Settled:
-    """Particles that have come to rest, or would not."""
+    """Particles that are metastable, or not yet."""
 
     positions: Floats  # (n, d)
     labels: Labels  # the cluster of each, (n,)
@@ -125,7 +128,8 @@ def settle(system: System, start: Floats, angle: float, time: float, drift: floa
     """Follow particles until they rest, but no longer than that time.
 
     They rest if the number of clusters is the same at `WINDOW` looks in a row. No cluster may then
-    be wider than the angle, and no particle faster than `drift`.
+    be wider than the angle, and no particle faster than `drift`. On the circle none is wider by
+    construction; on other spheres a chain of near particles can be.
 
     Args:
         system: what moves them.

@@ -40,7 +40,7 @@ def staircase(result: Staircase, title: str) -> bytes:
 
 
 def first_clusters(result: FirstClusters, title: str) -> bytes:
-    """Paths, the density when the fastest mode is largest, the modes' rates and their growth."""
+    """Paths, the last density, the modes' rates and their growth."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
     (paths, density), (rates, growth) = figure.subplots(2, 2)
@@ -51,9 +51,9 @@ def first_clusters(result: FirstClusters, title: str) -> bytes:
     paths.set_yticks(TURN_TICKS, TURN_LABELS)
     paths.set_title("particles; dashed: predicted clusters", fontsize="medium")
     edges = np.linspace(0, 2 * np.pi, result.densities.shape[1] + 1)
-    density.stairs(result.densities[result.best], edges, fill=True)
+    density.stairs(result.densities[-1], edges, fill=True)
     _draw_predicted(density, result.predicted)
-    density.set_title(f"density at time {result.times[result.best]:.3g}", fontsize="medium")
+    density.set_title(f"density at time {result.times[-1]:.3g}", fontsize="medium")
     rates.bar(result.modes, result.rates, color="C0")
     rates.bar([result.fastest], [result.rates[result.fastest - 1]], color="C3")
     rates.set(xlabel="mode k", ylabel="rate $k^2 I_k(β) / β$")

@@ -51,8 +51,7 @@ class FirstClusters:
     fastest: int
     predicted: Floats  # where the clusters of the fastest mode are to be, (k,)
     densities: Floats  # particles per radian over their number, in BINS of the circle, (t, BINS)
-    found: Floats  # the highest maxima of the smoothed density at the time `best`, at most k
-    best: int  # the number of that time
+    found: Floats  # all maxima of the smoothed density at the last time, ascending
 
 
 def first_clusters(
@@ -77,7 +76,6 @@ def first_clusters(
     amplitudes = np.abs([[modes.fourier(at, int(mode)) for mode in shown] for at in theta])
     edges = np.linspace(0, 2 * np.pi, BINS + 1)
     counts = np.array([np.histogram(at % (2 * np.pi), edges)[0] for at in theta])
-    best = int(amplitudes[:, k - 1].argmax())
     return FirstClusters(
         times=times,
         angles=theta[:, :: -(-len(start) // MOST_PATHS)] % (2 * np.pi),
@@ -87,8 +85,8 @@ def first_clusters(
         fastest=k,
         predicted=modes.predicted_angles(modes.fourier(start, k), k),
         densities=counts / (len(start) * edges[1]),
-        found=modes.highest_maxima(smoothed(counts[best]), k),
-        best=best,
+        # At the last time, not when mode k is largest: that would favour k clusters.
+        found=modes.maxima(smoothed(counts[-1])),
     )
 
 

@@ -105,7 +105,7 @@ class MeanField:
     fastest: int
     rates: Floats  # r of each mode, (k,)
     predicted: Floats  # where the clusters of the fastest are to be, (fastest,)
-    found: Floats  # the highest maxima of the last density, ascending, at most as many
+    found: Floats  # all maxima of the last density, ascending
     steps: int
 
 
@@ -161,7 +161,7 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
         fastest=k,
         rates=modes.growth_rates(beta, of_modes),
         predicted=modes.predicted_angles(complex(spectrum[0, k]), k),
-        found=modes.highest_maxima(densities[-1], k),
+        found=modes.maxima(densities[-1]),
         steps=steps,
     )
 

@@ -72,14 +72,13 @@ def predicted_angles(mu: complex, k: int) -> Floats:
     return np.asarray((2 * np.pi * np.arange(k) - np.angle(mu)) / k % (2 * np.pi))
 
 
-def highest_maxima(density: Floats, count: int) -> Floats:
-    """The angles of the highest maxima above twice the mean, ascending, at most so many.
+def maxima(density: Floats) -> Floats:
+    """The angles of all maxima above twice the mean, ascending.
 
     Args:
         density: in cells of the same width from 0 to 2 pi, (m,).
-        count: how many.
     """
     width = 2 * np.pi / len(density)
     higher = (density > np.roll(density, 1)) & (density >= np.roll(density, -1))
     tops = np.flatnonzero(higher & (density > 2 * density.mean()))
-    return np.sort((tops[np.argsort(-density[tops])[:count]] + 0.5) * width)
+    return np.asarray((tops + 0.5) * width)

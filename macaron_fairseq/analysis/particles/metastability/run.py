@@ -10,6 +10,7 @@ import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import settings
+from macaron_fairseq.analysis.particles.drawing import SYSTEM_NAMES
 from macaron_fairseq.analysis.particles.metastability import (
     figures,
     first_clusters,
@@ -25,7 +26,7 @@ from macaron_fairseq.common.progress import bar
 
 def energy_staircase(args: Namespace) -> Outcome:
     """Follow few particles until all are one, over orders of magnitude of time."""
-    look_up(dict.fromkeys(("sa", "usa")), args.system, "system", "--system")
+    look_up(dict.fromkeys(("sa", "usa-scaled")), args.system, "system", "--system")
     if min(args.beta) <= 1:
         raise UserError(f"--beta {min(args.beta):g}: a staircase needs a beta above 1")
     result = staircase.staircase(np.array(args.gaps), np.array(args.beta), args.system)
@@ -33,7 +34,7 @@ def energy_staircase(args: Namespace) -> Outcome:
         f"beta {beta:g}: mergers at ln t = {', '.join(f'{x:.1f}' for x in mergers)}"
         for beta, mergers in zip(args.beta, result.mergers, strict=True)
     ]
-    title = f"{args.system.upper()}, {len(args.gaps) + 1} particles on the circle"
+    title = f"{SYSTEM_NAMES[args.system]}, {len(args.gaps) + 1} particles on the circle"
     return Outcome(result, figures.staircase(result, title), lines)
 
 
@@ -48,7 +49,7 @@ def clusters(args: Namespace) -> Outcome:
         result = first_clusters.first_clusters(start, args.beta, times, shown.update)
     lines = [
         f"fastest mode: {result.fastest}; its clusters are to be at {_listed(result.predicted)}",
-        f"maxima of the density at time {times[result.best]:.3g}: {_listed(result.found)}",
+        f"maxima of the density at time {times[-1]:.3g}: {_listed(result.found)}",
     ]
     title = f"{args.particles:,} particles on the circle, USA, β = {args.beta:g}"
     return Outcome(result, figures.first_clusters(result, title), lines)

@@ -1,6 +1,6 @@
 """Dynamic metastability: the energy of few particles on the circle rises in steps.
 
-Angles follow USA with beta that may be thousands,
+Angles follow scaled USA with beta that may be thousands,
 
     theta_i' = - sum_j w_j e^{beta (cos(theta_i - theta_j) - 1)} sin(theta_i - theta_j)
 
@@ -69,7 +69,7 @@ def staircase(gaps: Floats, betas: Floats, name: str) -> Staircase:
     Args:
         gaps: between neighbours, see `start`, (n - 1,).
         betas: above 1, (b,).
-        name: "sa" or "usa".
+        name: "sa" or "usa-scaled".
     """
     with bar("staircase", total=len(betas) * len(gaps), leave=False) as shown:
         found = [climb(start(gaps, float(beta)), float(beta), name, shown.update) for beta in betas]
@@ -90,7 +90,7 @@ def climb(
     Args:
         angles: (n,).
         beta: above 0.
-        name: "sa" or "usa".
+        name: "sa" or "usa-scaled".
         merged: called with how many particles have just been merged.
 
     Returns:
