@@ -91,6 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "macaron-fairseq export wrote, which CTranslate2 searches with",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
+    add(
+        "--engine",
+        choices=("fairseq", "ctranslate2"),
+        help="what searches (default: ctranslate2 with an export, fairseq with checkpoints)",
+    )
     add_search(parser)
     add_shards(parser, "OUTPUT.parts")
     precision = add_device(parser)
@@ -110,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
         lambda: translator.refuse_missing(args.path, "checkpoint"),
         lambda: translator.refuse_unreadable(args.input, args.output),
         lambda: refuse_checkpoint(args),
-        lambda: refuse_unexported(args.path),
+        lambda: refuse_other_engine(args),
         lambda: refuse_other_precision(args),
     )
     if args.shard or args.join:
@@ -136,8 +141,7 @@ def run_parts(args: argparse.Namespace, data: DataFolder) -> None:
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
     file_parts.refuse_output(args.output)
     text = TextFile(args.input, args.batch_lines)
-    settings = {"engine": "ctranslate2" if api.is_folder(args.path) else "fairseq"}
-    settings |= {x: getattr(args, x) for x in OF_PARTS}
+    settings = {"engine": engine_of(args.path), **{x: getattr(args, x) for x in OF_PARTS}}
     found = file_parts.of_file(text, args.output, args.path, data, search_of(args), **settings)
     if args.join:
         file_parts.join(found, args.output)
@@ -149,10 +153,19 @@ def run_parts(args: argparse.Namespace, data: DataFolder) -> None:
         show(found.said(args.shard))
 
 
-def refuse_unexported(path: str) -> None:
-    """Raise a `UserError` if the model is a folder that is no export."""
-    if api.is_folder(path):
-        require_export(Path(path))
+def engine_of(path: str) -> str:
+    """Which one a model is for."""
+    return "ctranslate2" if api.is_folder(path) else "fairseq"
+
+
+def refuse_other_engine(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if the model is not for the engine, or a folder that is no export."""
+    if args.engine == "ctranslate2" or api.is_folder(args.path):
+        require_export(Path(args.path))
+    if args.engine == "fairseq" and api.is_folder(args.path):
+        raise UserError(
+            f"{args.path} is an export: leave out --engine fairseq, or name checkpoints"
+        )
 
 
 def refuse_other_precision(args: argparse.Namespace) -> None:

@@ -528,8 +528,14 @@ def test_flags_of_the_other_engine_are_refused(data, exported):
 
 
 def test_the_path_must_be_what_the_engine_takes(data, exported, tmp_path):
-    with pytest.raises(UserError, match=f"^{CHECKPOINT} is not an export: make one of it with "):
-        CTranslate2Engine(CHECKPOINT, data_folder.read(data), Search())
+    for load in (
+        lambda: CTranslate2Engine(CHECKPOINT, data_folder.read(data), Search()),
+        lambda: translate(CHECKPOINT, data, "--engine", "ctranslate2"),
+    ):
+        with pytest.raises(UserError, match=f"^{CHECKPOINT} is not an export: make one of it wit"):
+            load()
+    with pytest.raises(UserError, match=f"^{exported} is an export: leave out --engine fairseq, "):
+        translate(exported, data, "--engine", "fairseq")
     with pytest.raises(
         UserError, match=f"^{data} is a folder and no export: name a checkpoint in "
     ):

@@ -370,7 +370,7 @@ def process(data, exported, request):
     path = {"fairseq": CHECKPOINT, "ctranslate2": exported}[request.param]
     with subprocess.Popen(
         [Path(sys.executable).with_name("macaron-fairseq"), "translate", "--data", data, "--cpu"]
-        + ["--path", path, "--batch-lines", "2", "--batch-size", "1"],
+        + ["--engine", request.param, "--path", path, "--batch-lines", "2", "--batch-size", "1"],
         env=environment | {"OMP_NUM_THREADS": "2", "LC_ALL": "C", "PYTHONUTF8": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
