@@ -64,8 +64,15 @@ def test_words_that_differ_in_case_are_marked_where_case_counts(lowercase, tmp_p
     assert {word.strip(".") for word in marked} == {"x"}
     # The same translations, as if case counted.
     if lowercase:
-        shown = report_page.marked("x word1 Word2", "Word1 Word2", lowercase=False)
+        shown = report_page.marked("x word1 Word2", "Word1 Word2", "de", lowercase=False)
         assert shown == "<mark>x</mark> <mark>word1</mark> Word2"
+
+
+@pytest.mark.parametrize("language", ["zh", "zho", "ja_JP"])
+def test_of_text_without_spaces_the_characters_that_differ_are_marked(language):
+    shown = report_page.marked("我昨天 买了BMW。", "我今天买了车。", language, lowercase=False)
+    assert shown == "我<mark>昨</mark>天 买了<mark>BMW</mark>。"
+    assert report_page.marked("我昨天", "我今天", "de", lowercase=False) == "<mark>我昨天</mark>"
 
 
 def test_the_verdict_stands_above_any_p_value(page):
