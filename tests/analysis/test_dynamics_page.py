@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import urllib.parse
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.decomposition import PCA
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis import models, sentences
+from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
 from macaron_fairseq.analysis.dynamics import sentence_views, token_page
 
@@ -211,7 +213,8 @@ def test_attention_of_a_chosen_head(page, made):
 
 def test_tokens_that_meet(page, made):
     part = page.locator("#sentence-view > section").first
-    part.get_by_label("Tokens meet where their cosine reaches").fill("-1")
+    least = part.get_by_label("Tokens meet where their cosine is above")
+    least.fill("-1")
     tokens = made.views[0].sides[0].tokens
     pairs = len(tokens) * (len(tokens) - 1) // 2
     first_row = part.locator("tbody tr").first.inner_text()
@@ -221,7 +224,19 @@ def test_tokens_that_meet(page, made):
     cosines = made.views[0].sides[0].cosines
     upper = np.triu_indices(len(tokens), 1)
     best = max(x[upper].max() for x in cosines)
-    assert shown(round(best, 3)) in nearest
+    assert shown(round(best, 4)) in nearest
+    least.fill("")
+    assert part.locator("tbody").count() == 0
+
+
+def test_cosines_near_one_keep_four_decimals():
+    """Whether 0.9996 is above a threshold of 0.9995 can be seen."""
+    cosines = np.array([[[1.0, 0.9996], [0.9996, -1.0]]])
+    side = sentence_views.SideView("encoder", ["a", "b"], cosines, [])
+    packed = dynamics_page.packed(sentence_views.View(1, [side]))
+    whole = np.frombuffer(zlib.decompress(base64.b64decode(packed["packed"])), "<i2")
+    scale = packed["sides"][0]["maps"][0]["scale"]
+    assert (whole / scale).tolist() == [1.0, 0.9996, 0.9996, -1.0]
 
 
 def test_another_sentence(page, made):

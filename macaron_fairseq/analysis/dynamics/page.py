@@ -28,7 +28,9 @@ HERE = Path(__file__).parent
 STYLE = HERE / "page.css"
 # One module of the page: each uses what stands in those before it.
 SCRIPTS = [HERE / f"{x}.js" for x in ("elements", "charts", "sentences", "page")]
-SCALE = 1000  # cosines and attention weights as whole numbers
+# The values of single sentences are whole numbers, times so much. More digits of attention weights
+# would make the page half as large again.
+COSINE_SCALE, WEIGHT_SCALE = 10_000, 1_000
 
 
 def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
@@ -292,7 +294,6 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
     )
     data = {
         "threshold": content["settings"]["threshold"],
-        "scale": SCALE,
         "sentences": [
             {"number": views[0].number, "models": [packed(view) for view in views]}
             for views in content["views"]
@@ -307,7 +308,7 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
 def packed(view: View) -> dict[str, Any]:
     """A sentence in one model: what its maps are, and all their numbers in one text.
 
-    Base64 of zlib of 16-bit whole numbers, lowest byte first, each a value times `SCALE`.
+    Base64 of zlib of 16-bit whole numbers, lowest byte first, each a value times its map's scale.
     """
     arrays: list[np.ndarray] = []
     sides = [
@@ -315,19 +316,20 @@ def packed(view: View) -> dict[str, Any]:
         for side in view.sides
     ]
     flat = np.concatenate([x.ravel() for x in arrays])
-    whole = np.round(SCALE * flat).astype("<i2").tobytes()
+    whole = np.round(flat).astype("<i2").tobytes()
     return {"sides": sides, "packed": b64encode(zlib.compress(whole, 9)).decode()}
 
 
 def maps_of(side: SideView, arrays: list[np.ndarray]) -> Iterator[dict[str, Any]]:
-    """What the maps of one side are; their numbers are appended to `arrays`."""
+    """What the maps of one side are; their numbers, times `scale`, are appended to `arrays`."""
     for layer, cosines in enumerate(side.cosines):
-        arrays.append(cosines)
-        yield {"kind": "cosine", "layer": layer, "shape": [1, *cosines.shape]}
+        arrays.append(COSINE_SCALE * cosines)
+        found = {"kind": "cosine", "layer": layer}
+        yield {**found, "shape": [1, *cosines.shape], "scale": COSINE_SCALE}
     for x in side.attentions:
-        arrays.append(x.weights)
-        found = {"kind": x.kind, "layer": x.layer, "occurrence": x.occurrence}
-        yield {**found, "shape": [*x.weights.shape], "keys": x.keys}
+        arrays.append(WEIGHT_SCALE * x.weights)
+        found = {"kind": x.kind, "layer": x.layer, "occurrence": x.occurrence, "keys": x.keys}
+        yield {**found, "shape": [*x.weights.shape], "scale": WEIGHT_SCALE}
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // Single sentences: which tokens meet, and which attend to which.
 
 // The maps of a model's sentence, each with its numbers, by side.
-async function unpack(view, scale) {
+async function unpack(view) {
   const bytes = Uint8Array.from(atob(view.packed), (x) => x.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const numbers = new DataView(await new Response(stream).arrayBuffer());
@@ -13,7 +13,7 @@ async function unpack(view, scale) {
       const start = at;
       at += heads * rows * columns;
       const one = (head, r, c) =>
-        numbers.getInt16(2 * (start + (head * rows + r) * columns + c), true) / scale;
+        numbers.getInt16(2 * (start + (head * rows + r) * columns + c), true) / map.scale;
       // Head 0 is the mean of all, the others are numbered from 1.
       const value = (head, r, c) => {
         if (head) return one(head - 1, r, c);
@@ -257,7 +257,7 @@ class Cosines extends Maps {
     this.threshold.addEventListener("input", () => this.drawMeetings());
     this.pairFigure = html("figure", { class: "pair", hidden: "" });
     this.meetings = html("div", { class: "scroll" });
-    const label = html("label", {}, "Tokens meet where their cosine reaches ", this.threshold);
+    const label = html("label", {}, "Tokens meet where their cosine is above ", this.threshold);
     this.card.append(this.pairFigure, html("p", {}, label), this.meetings);
   }
 
@@ -320,7 +320,11 @@ class Cosines extends Maps {
 
   // Which pairs first come above the threshold after which layer.
   drawMeetings() {
-    const least = Number(this.threshold.value);
+    const least = this.threshold.valueAsNumber;
+    if (Number.isNaN(least)) { // the field is empty
+      this.meetings.replaceChildren();
+      return;
+    }
     const models = [...shown].sort((a, b) => a - b);
     const found = models.map((model) => {
       const maps = this.maps(model);
@@ -329,7 +333,7 @@ class Cosines extends Maps {
       for (let r = 0; r < maps[0].rows; r++) {
         for (let c = r + 1; c < maps[0].columns; c++) {
           const cosines = maps.map((map) => map.value(0, r, c));
-          const place = cosines.findIndex((x) => x >= least);
+          const place = cosines.findIndex((x) => x > least);
           const pair = `${maps[0].tokens[r]} – ${maps[0].tokens[c]}`;
           if (place >= 0) layers[place].push({ pair, cosine: cosines[place] });
           const cosine = Math.max(...cosines);
@@ -355,7 +359,7 @@ class Cosines extends Maps {
         x.pair ? `${x.pair} ${number(x.cosine)}, ${x.layer}` : "none")));
     const heads = models.map((i) => html("th", { scope: "col" }, key(i), LABELS[i]));
     this.meetings.replaceChildren(html("table", {},
-      html("caption", {}, `Pairs of tokens whose cosine first reaches ${number(least)} there`),
+      html("caption", {}, `Pairs of tokens whose cosine is first above ${number(least)} there`),
       html("thead", {}, html("tr", {}, html("td"), ...heads)),
       html("tbody", {}, ...rows, nearest)));
   }
@@ -436,7 +440,7 @@ function singleSentences() {
   const choose = async () => {
     const own = ++asked;
     const { models } = data.sentences[Number(select.value)];
-    const unpacked = await Promise.all(models.map((view) => unpack(view, data.scale)));
+    const unpacked = await Promise.all(models.map((view) => unpack(view)));
     if (own !== asked) return; // another was chosen meanwhile
     cosines.models = unpacked;
     attention.models = unpacked;
