@@ -23,6 +23,7 @@ from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
 from macaron_fairseq.common import html_page
+from macaron_fairseq.common.wording import number
 
 HERE = Path(__file__).parent
 STYLE = HERE / "page.css"
@@ -207,7 +208,7 @@ def picture(panel: Panel, labels: Sequence[str], of: str, caption: str = "") -> 
     ends = "; ".join(
         f"{labels[x.series]}"
         + (f" ({x.label})" if x.dash else "")
-        + f": {x.means[0]:.3g} at {x.x[0]:g} to {x.means[-1]:.3g} at {x.x[-1]:g}"
+        + f": {number(x.means[0])} at {x.x[0]:g} to {number(x.means[-1])} at {x.x[-1]:g}"
         for x in panel.lines
     )
     drawn = figures.lines_svg(panel, f"{panel.title} by layer. {ends}.", "layer")
@@ -240,8 +241,8 @@ def histograms(sides: Sequence[Side], labels: Sequence[str]) -> str:
         quantiles = np.array([list(row["cosine_quantiles"].values()) for row in rows]).T
         starts = [j for j, row in enumerate(rows) if row["time"] == int(row["time"])]
         alt = (
-            f"Distribution of the cosines, {label}. Median {quantiles[1][0]:.3g} before the first "
-            f"layer, {quantiles[1][-1]:.3g} after the last."
+            f"Distribution of the cosines, {label}. Median {number(quantiles[1][0])} before the "
+            f"first layer, {number(quantiles[1][-1])} after the last."
         )
         drawn = figures.distributions_svg(share, quantiles, starts, top, alt, i)
         data = {
@@ -272,9 +273,9 @@ def as_json(data: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def six_digits(number: str) -> float:
+def six_digits(written: str) -> float:
     """The number, rounded."""
-    return float(f"{float(number):.6g}")
+    return float(f"{float(written):.6g}")
 
 
 # --- single sentences ----------------------------------------------------------------------------
@@ -357,4 +358,4 @@ def cell(row: Row, name: str) -> str:
     if value is None:
         return ""
     sd = row["figures"].get(name, {}).get("sd")
-    return f"{value:.3g}" + (f" <small>± {sd:.2g}</small>" if sd is not None else "")
+    return number(value) + (f" <small>± {number(sd)}</small>" if sd is not None else "")

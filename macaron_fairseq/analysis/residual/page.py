@@ -13,6 +13,7 @@ from macaron_fairseq.analysis.residual import pictures, topology_report
 from macaron_fairseq.analysis.residual.glossary import GROUPS, MATRICES, MEASURES
 from macaron_fairseq.analysis.residual.pictures import Effect
 from macaron_fairseq.common import html_page
+from macaron_fairseq.common.wording import number
 
 KINDS = {
     "layers": "Whole layers",
@@ -153,8 +154,8 @@ def ends(lines: Sequence[Line], models: Sequence[Model]) -> str:
     """Where each line begins and ends, in words."""
     names = pictures.labels(models)
     return "; ".join(
-        f"{names[x.series]} ({x.label}): {x.means[0]:.3g} at {x.x[0]:g} to {x.means[-1]:.3g} "
-        f"at {x.x[-1]:g}"
+        f"{names[x.series]} ({x.label}): {number(x.means[0])} at {x.x[0]:g} to "
+        f"{number(x.means[-1])} at {x.x[-1]:g}"
         for x in lines
     )
 
@@ -200,8 +201,8 @@ def singular_values(name: str, models: Sequence[Model]) -> str:
         series, side = names.index(model["label"]), find(model, name)
         values = side["products"][-1]["singular_values"]
         alt = (
-            f"Singular values, {pictures.title(model)}. After all layers from {values[0]:.3g} to "
-            f"{values[-1]:.3g}."
+            f"Singular values, {pictures.title(model)}. After all layers from "
+            f"{number(values[0])} to {number(values[-1])}."
         )
         picture = pictures.singular_values_svg(side, series, limits, alt)
         drawn.append(html_page.figure(picture, html_page.key(series, pictures.title(model))))
@@ -255,8 +256,8 @@ def layers_of(effect: Effect) -> str:
     """The layers that lose a part: encoder 2, or encoder 1 to 4."""
     sides: dict[str, list[int]] = {}
     for place in effect["layers"]:
-        side, _, number = place.partition(":")
-        sides.setdefault(side, []).append(int(number))
+        side, _, layer = place.partition(":")
+        sides.setdefault(side, []).append(int(layer))
     return ", ".join(f"{side} {numbers_of(found)}" for side, found in sides.items())
 
 
@@ -295,4 +296,5 @@ def value(figure: Mapping[str, Any]) -> str:
     if figure["mean"] is None:
         return ""
     margin = figure["margin"]
-    return f"{figure['mean']:.3g}" + ("" if margin is None else f" <small>± {margin:.2g}</small>")
+    interval = "" if margin is None else f" <small>± {number(margin)}</small>"
+    return number(figure["mean"]) + interval
