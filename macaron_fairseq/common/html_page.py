@@ -131,8 +131,9 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
 
 def download(name: str, text: str) -> str:
     """A link to a file that the page itself holds."""
-    kind, size = TYPES[Path(name).suffix], f"{len(text.encode()) / 1000:.0f} kB"
-    href = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
+    content = text.encode(errors="backslashreplace")  # as `files.write_all` writes it
+    kind, size = TYPES[Path(name).suffix], f"{len(content) / 1000:.0f} kB"
+    href = f"data:{kind};base64,{b64encode(content).decode()}"
     if kind == "text/csv":  # which has little that must be escaped
-        href = f"data:{kind};charset=utf-8,{quote(text, safe=' ,:;/+-|.()')}"
+        href = f"data:{kind};charset=utf-8,{quote(content, safe=' ,:;/+-|.()')}"
     return f'<a download="{name}" href="{href}">{name}</a> ({size})'

@@ -19,6 +19,7 @@ from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
 from macaron_fairseq.analysis.dynamics import sentence_views, token_page
+from macaron_fairseq.common import html_page
 
 LABELS = ["stock", "noisy"]
 FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine
@@ -227,6 +228,16 @@ def test_tokens_that_meet(page, made):
     assert shown(round(best, 4)) in nearest
     least.fill("")
     assert part.locator("tbody").count() == 0
+
+
+def test_names_and_paths_that_are_no_utf8_are_shown_as_escapes(given):
+    (model,), _ = models.load([CHECKPOINT], given.data.folder, names=["a\udcff"])
+    assert model.label == r"a\udcff"
+    content = '{"path": "a\udcff"}'
+    held = html_page.download("x.json", content).split("base64,")[1].split('"')[0]
+    assert json.loads(base64.b64decode(held)) == {"path": "a\udcff"}
+    held = html_page.download("x.csv", content).split("utf-8,")[1].split('"')[0]
+    assert json.loads(urllib.parse.unquote(held)) == {"path": "a\udcff"}
 
 
 def test_cosines_near_one_keep_four_decimals():

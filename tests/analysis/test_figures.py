@@ -53,6 +53,11 @@ def test_a_legend_is_within_its_picture(names):
     assert axes.get_window_extent().height > 100
 
 
+def test_a_label_with_two_dollars_is_no_formula():
+    with rc_context(STYLE):
+        assert not Figure().text(0, 0, "$5 and $6").get_parse_math()
+
+
 def test_headings_fit():
     with rc_context(STYLE):
         figure = Figure(figsize=(3.0, 2.0), layout="constrained")
