@@ -116,15 +116,25 @@ def attentions_of(
         x = sublayer.advance(x)
 
 
-def readable(found: Sequence[Sentence], wanted: int, most: float = math.inf) -> list[int]:
+def readable(found: Sequence[Sequence[Sentence]], wanted: int, most: float = math.inf) -> list[int]:
     """Which sentences to show: evenly spread over those that a picture can hold.
 
     Those have at most `READABLE` tokens on each side. Where there is none, the shortest are shown,
     but none of more than `most` tokens.
+
+    Args:
+        found: the sentences as each model reads them; targets may be its own translations.
+        wanted: how many to show.
+        most: see above.
     """
-    lengths = [max(len(x.source), 0 if x.target is None else len(x.target)) for x in found]
+    lengths = [max(map(longer_side, of_models)) for of_models in zip(*found, strict=True)]
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
-        shortest = sorted(range(len(found)), key=lengths.__getitem__)[:wanted]
+        shortest = sorted(range(len(lengths)), key=lengths.__getitem__)[:wanted]
         order = sorted(i for i in shortest if lengths[i] <= most)
     return [order[i] for i in sampling.evenly(len(order), wanted)]
+
+
+def longer_side(sentence: Sentence) -> int:
+    """The tokens of its source or of its target, whichever has more."""
+    return max(len(sentence.source), 0 if sentence.target is None else len(sentence.target))

@@ -57,7 +57,7 @@ def page(
     """
     if wanted < 1:
         raise UserError("a page of tokens shows sentences: ask for one or more")
-    chosen = sentence_views.readable(sample.sentences, wanted)
+    chosen = sentence_views.readable([sample.sentences], wanted)
     part = replace(sample, sentences=[sample.sentences[i] for i in chosen])
     scenes, facts = [], []
     for model in models:
