@@ -14,7 +14,7 @@ from macaron_fairseq.common import palette
 TYPES = {".json": "application/json", ".csv": "text/csv"}  # of files to download
 
 SERIES = f"""
-:root {{ {palette.declared(palette.LIGHT)} }}
+:root {{ {palette.declared(palette.LIGHT)} {palette.declared_marks()} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {palette.declared(palette.DARK)} }} }}"""
 CSS = (
     SERIES
@@ -42,7 +42,7 @@ p { margin: .4rem 0; max-width: 48rem; }
 nav, .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
 .legend { list-style: none; padding: 0; font-weight: 600; }
 a { color: inherit; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em;
+.key { display: inline-block; width: .9em; height: .9em; margin-right: .4em;
   print-color-adjust: exact; forced-color-adjust: none; }
 .card { margin: 1rem 0; padding: .8rem; background: var(--card); border-radius: .5rem; }
 .cards { display: grid; gap: 1rem; margin: 1rem 0;
@@ -84,13 +84,13 @@ def page(title: str, parts: Iterable[str], style: str = "", script: str = "") ->
 
 
 def key(series: int, label: str) -> str:
-    """What a colour of the pictures stands for; `label` is text."""
-    style = f"background: {palette.variable(series)}"
+    """What a colour and a mark of the pictures stand for; `label` is text."""
+    style = f"background: {palette.variable(series)}; clip-path: {palette.mark_variable(series)}"
     return f'<span class="key" style="{style}"></span>{escape(label)}'
 
 
 def legend(labels: Sequence[str]) -> str:
-    """What all colours stand for."""
+    """What all colours and marks stand for."""
     keys = "".join(f"<li>{key(i, label)}</li>" for i, label in enumerate(labels))
     return f'<ul class="legend" aria-label="Legend">{keys}</ul>'
 

@@ -30,15 +30,20 @@ function text(x, y, content, attributes = {}) {
   return svg("text", { x, y, ...attributes }, content);
 }
 
-// The style sheet's colour of a model; after the last one follows the first.
-const SERIES = [...Array(100).keys()].map((i) => `--series-${i}`).filter(declared);
+// The style sheet's colours and marks of models; after the last one follows the first.
+const [SERIES, MARKS] = ["series", "mark"].map(
+  (name) => [...Array(100).keys()].map((i) => `--${name}-${i}`).filter(declared));
 
 function seriesName(series) {
   return SERIES[series % SERIES.length];
 }
 
+function markStyle(series) {
+  return `clip-path: var(${MARKS[series % MARKS.length]})`;
+}
+
 function key(series) {
-  const style = `background: var(${seriesName(series)})`;
+  const style = `background: var(${seriesName(series)}); ${markStyle(series)}`;
   return html("span", { class: "key", style, "aria-hidden": "true" });
 }
 
@@ -49,6 +54,13 @@ function number(value, isSigned = false) {
   const isNear = missing > 1e-6 && missing < 0.01;
   const digits = String(Number(isNear ? value.toFixed(places) : value.toPrecision(3)));
   return (isSigned && value > 0 ? "+" : "") + digits.replaceAll("-", "−");
+}
+
+// How wide a text of a picture is; letters of some scripts are as wide as two others.
+function widthOf(content) {
+  const context = html("canvas").getContext("2d");
+  context.font = "11px system-ui, sans-serif";
+  return context.measureText(content).width;
 }
 
 // A group of radio buttons; `choose` is called with the place of what is chosen.

@@ -214,6 +214,7 @@ def picture(panel: Panel, labels: Sequence[str], of: str, caption: str = "") -> 
     drawn = figures.lines_svg(panel, f"{panel.title} by layer. {ends}.", "layer")
     data = {
         "kind": "lines",
+        "title": panel.title,
         "of": of,
         "log": panel.log,
         "limits": panel.limits,

@@ -77,24 +77,16 @@ function tokenMap(map, label, width, colourOf, show, hide) {
   return { root, mark };
 }
 
-// How wide a text of a picture is; letters of some scripts are as wide as two others.
-function widthOf(content) {
-  const context = html("canvas").getContext("2d");
-  context.font = "11px system-ui, sans-serif";
-  return context.measureText(content).width;
-}
-
 // What colours stand for, from the least to the greatest number: as strong as the number is large,
 // or as its root.
 function ramp(series, isSigned, isRoot = false) {
   const own = `var(${seriesName(series)})`;
-  const below = isDifference ? "var(--series-0)" : "var(--soft)";
   const [least, steps] = [isSigned ? -1 : 0, 16];
   const stops = Array.from({ length: steps + 1 }, (_, i) => {
     const value = least + ((1 - least) * i) / steps;
     const strength = isRoot ? Math.sqrt(Math.abs(value)) : Math.abs(value);
     const percent = Math.round(100 * strength);
-    return `color-mix(in srgb, ${value < 0 ? below : own} ${percent}%, transparent)`;
+    return `color-mix(in srgb, ${value < 0 ? "var(--soft)" : own} ${percent}%, transparent)`;
   });
   const style = `background: linear-gradient(to right, ${stops.join(", ")})`;
   return html("span", { class: "ramp", style, "aria-hidden": "true" });
@@ -211,8 +203,7 @@ class Maps {
         [low, high] = [-largest, largest].map((x) => number(x, true));
         parts.push(`, less ${LABELS[0]}`);
       }
-      const [above, below] = [colour(seriesName(model)),
-        colour(isDifference ? "--series-0" : "--soft")];
+      const [above, below] = [colour(seriesName(model)), colour("--soft")];
       const caption = html("figcaption", {}, ...parts, html("br"), low,
         ramp(model, isDifference || this.isSigned, this.isRoot && !isDifference), high);
       figure.append(caption);
