@@ -93,7 +93,7 @@ def controls(scenes: Sequence[Scene]) -> str:
     """What to choose a scene and a step with."""
     groups: dict[str, list[str]] = {}
     for i, scene in enumerate(scenes):
-        option = f'<option value="{i}">{escape(scene.title)}</option>'
+        option = f'<option value="{i}" dir="auto">{escape(scene.title)}</option>'
         groups.setdefault(scene.group, []).append(option)
     options = "".join(
         f'<optgroup label="{escape(name)}">{"".join(found)}</optgroup>' if name else "".join(found)

@@ -112,6 +112,15 @@ def test_models_hide(page):
     assert page.get_by_text("No model is shown.").count() > 0
 
 
+def test_without_a_second_model_maps_say_that_there_is_no_difference(page):
+    page.get_by_label("difference from stock").check()
+    page.get_by_label("noisy", exact=True).uncheck()
+    said = page.locator("#sentence-view").get_by_text("No difference to show: only stock is shown.")
+    assert said.count() == 2
+    page.get_by_label("stock", exact=True).uncheck()
+    assert page.locator("#sentence-view").get_by_text("No model is shown.").count() == 2
+
+
 def test_the_letters_of_all_pictures_are_of_one_size(page, made):
     without_script = re.findall(r"<text[^>]*font-size: ([\d.]+)px", made.path.read_text("utf-8"))
     assert {*without_script} == {"8", "9"}  # legends, and all others

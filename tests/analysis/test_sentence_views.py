@@ -153,6 +153,12 @@ def test_an_encoder_alone():
     assert [side.side for side in view.sides] == ["encoder"]
 
 
+def test_a_sentence_in_a_list_is_words_and_short():
+    assert sentence_views.title(["</s>", "low@@", "er", ",", "</s>"]) == "lower ,"
+    long = sentence_views.title(["\N{GRINNING FACE}" * 50, "b" * 50])
+    assert long == "\N{GRINNING FACE}" * 50 + " " + "b" * 28 + "…"
+
+
 @pytest.mark.parametrize(
     ("lengths", "wanted", "expected"),
     [

@@ -17,7 +17,7 @@ import numpy as np
 
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, Side, find
-from macaron_fairseq.analysis.dynamics import differences
+from macaron_fairseq.analysis.dynamics import differences, sentence_views
 from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, operators_of, state_lines
 from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
@@ -297,7 +297,11 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
     data = {
         "threshold": content["settings"]["threshold"],
         "sentences": [
-            {"number": views[0].number, "models": [packed(view) for view in views]}
+            {
+                "number": views[0].number,
+                "title": sentence_views.title(views[0].sides[0].tokens),
+                "models": [packed(view) for view in views],
+            }
             for views in content["views"]
         ],
     }

@@ -21,6 +21,7 @@ from macaron_fairseq.analysis.trajectories import Layer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
 
 READABLE = 32  # tokens on the axes of a picture
+LETTERS = 80  # of a sentence in a list
 LARGEST = 128  # tokens: the attentions of more would make a page of many megabytes
 
 
@@ -83,6 +84,12 @@ def look(model: Any, sentence: Sentence, data: Data) -> View:
 def words(dictionary: Dictionary, tokens: Any) -> list[str]:
     """The tokens as the dictionary names them, fairseq's own symbols included."""
     return [dictionary[token] for token in tokens.tolist()]
+
+
+def title(tokens: Sequence[str]) -> str:
+    """The words of a sentence, or its beginning; its end is left out."""
+    text = " ".join(tokens).replace("@@ ", "").replace("</s>", "").strip()
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
 
 
 def all_cosines(x: Floats) -> Floats:
