@@ -145,8 +145,9 @@ def test_the_search_filters(page, browser):
         assert section.locator("output").inner_text() == f"10 of {len(examples)}"
         section.locator("input").fill("wien, WIEN")
         assert visible.count() == 1 and "Source 0." in visible.inner_text()
-        section.locator("input").fill("nowhere to be found")
-        assert visible.count() == 0
+        for nowhere in ("nowhere to be found", "BLEU", "reference"):  # the page's own words
+            section.locator("input").fill(nowhere)
+            assert visible.count() == 0
         section.locator("input").fill("")
         section.locator("select").select_option("worse")
         worse = sum(x["difference"] < 0 for x in examples)
@@ -157,6 +158,21 @@ def test_the_search_filters(page, browser):
         section.locator(".more").click()
         assert visible.count() == min(20, len(examples))
         assert shown.evaluate("document.activeElement.tagName") == "LI"
+
+
+@pytest.mark.slow
+def test_on_paper_nothing_is_folded(page, browser):
+    with opened(browser, page) as shown:
+        examples = data(page)["tests"][0]["comparisons"][0]["sentences"]["examples"]
+        visible, folded = (
+            shown.locator(".examples li:visible"),
+            shown.locator("details:not([open])"),
+        )
+        count = folded.count()
+        shown.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert (visible.count(), folded.count()) == (len(examples), 0)
+        shown.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert (visible.count(), folded.count()) == (10, count) and count > 0 and len(examples) > 10
 
 
 @pytest.mark.slow
