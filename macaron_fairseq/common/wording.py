@@ -11,7 +11,7 @@ def counted(number: int, thing: str) -> str:
 def number(value: float) -> str:
     """Three digits of a number; near 1 and -1 three of what is missing there.
 
-    A cosine of 0.9996 is not 1. `number` in the scripts of the dynamics page goes by the same rule.
+    A cosine of 0.9996 is not 1. `analysis/number.js` goes by the same rule.
     """
     missing = 1 - abs(value)
     if 1e-6 < missing < 0.01:

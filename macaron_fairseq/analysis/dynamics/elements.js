@@ -47,15 +47,6 @@ function key(series) {
   return html("span", { class: "key", style, "aria-hidden": "true" });
 }
 
-// Three digits; near 1 and −1 three of what is missing there.
-function number(value, isSigned = false) {
-  const missing = 1 - Math.abs(value);
-  const places = 2 - Math.floor(Math.log10(missing));
-  const isNear = missing > 1e-6 && missing < 0.01;
-  const digits = String(Number(isNear ? value.toFixed(places) : value.toPrecision(3)));
-  return (isSigned && value > 0 ? "+" : "") + digits.replaceAll("-", "−");
-}
-
 // How wide a text of a picture is; letters of some scripts are as wide as two others.
 const ruler = html("canvas").getContext("2d");
 

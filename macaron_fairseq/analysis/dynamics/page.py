@@ -28,7 +28,7 @@ from macaron_fairseq.common.wording import number
 HERE = Path(__file__).parent
 STYLE = HERE / "page.css"
 # One module of the page: each uses what stands in those before it.
-SCRIPTS = [HERE / f"{x}.js" for x in ("elements", "charts", "sentences", "page")]
+SCRIPTS = [HERE / f"{x}.js" for x in ("../number", "elements", "charts", "sentences", "page")]
 # The values of single sentences are whole numbers, times so much. More digits of attention weights
 # would make the page half as large again.
 COSINE_SCALE, WEIGHT_SCALE = 10_000, 1_000
@@ -292,7 +292,7 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
         f"<p>{shown} of the {content['data']['sentences']:,} sentences, spread over those that a "
         "picture can hold. Point at a cell for its value, or go to a picture with the tab key and "
         "through it with the arrow keys.</p>"
-        '<p class="without-script">This part needs JavaScript.</p>'
+        "<noscript><p>This part needs JavaScript.</p></noscript>"
     )
     data = {
         "threshold": content["settings"]["threshold"],
