@@ -36,7 +36,7 @@ body {
 h1 { font-size: 1.6rem; margin: .5rem 0; }
 h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem; border-bottom: 2px solid var(--rule); }
 h3 { font-size: 1.1rem; margin: 1.8rem 0 .3rem; }
-h4 { font-size: 1rem; margin: 0; }
+h4, .card h3 { font-size: 1rem; margin: 0; }
 p { margin: .4rem 0; max-width: 48rem; }
 .soft, figcaption { color: var(--soft); font-size: .9rem; }
 nav, .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
@@ -100,9 +100,10 @@ def definitions(rows: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows) + "</dl>"
 
 
-def card(title: str, text: str, content: str) -> str:
-    """A box with a title, a text and pictures."""
-    return f'<section class="card"><h4>{title}</h4><p class="soft">{text}</p>{content}</section>'
+def card(title: str, text: str, content: str, level: int = 4) -> str:
+    """A box with a title, which is a heading of that level, a text and pictures."""
+    head = f"<h{level}>{title}</h{level}>"
+    return f'<section class="card">{head}<p class="soft">{text}</p>{content}</section>'
 
 
 def figure(picture: str, caption: str = "") -> str:
@@ -116,6 +117,11 @@ def panels(figures: Iterable[str]) -> str:
     return f'<div class="panels">{"".join(figures)}</div>'
 
 
+def scrolling(label: str, content: str) -> str:
+    """What may be wider than the page. It has the focus, so that the arrow keys move it."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{content}</div>'
+
+
 def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that a click unfolds; the first cell of each row names it, and has no head."""
     head = "".join(f"<th scope='col'>{x}</th>" for x in heads)
@@ -123,10 +129,11 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
         f"<tr><th scope='row'>{name}</th>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>"
         for name, *cells in rows
     )
-    return (
-        f'<details><summary>{summary}</summary><div class="scroll"><table>'
-        f"<caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    table = (
+        f"<table><caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
     )
+    return f"<details><summary>{summary}</summary>{scrolling(summary, table)}</details>"
 
 
 def download(name: str, text: str) -> str:

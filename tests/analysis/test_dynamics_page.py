@@ -5,6 +5,7 @@ import json
 import re
 import urllib.parse
 import zlib
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,6 +260,11 @@ def test_cosines_near_one_keep_four_decimals():
     assert (whole / scale).tolist() == [1.0, 0.9996, 0.9996, -1.0]
 
 
+def test_no_level_of_headings_is_left_out(page):
+    found = page.locator("h1, h2, h3, h4").evaluate_all("x => x.map(y => Number(y.tagName[1]))")
+    assert all(below <= above + 1 for above, below in pairwise(found))
+
+
 def test_another_sentence(page, made):
     page.get_by_label("Sentence", exact=True).select_option(index=1)
     page.wait_for_selector("#sentence-view[data-shown='1']")
@@ -288,7 +294,7 @@ def test_nothing_is_cut_off(browser, made, width, scheme):
 def test_without_javascript_the_pictures_stand(browser, made):
     with opened(browser, made.path, java_script_enabled=False) as page:
         assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 7) + 11 * (3 + 4)
-        assert page.get_by_text("This part needs JavaScript.").is_visible()
+        assert page.locator("noscript p").is_visible()
         assert not page.locator("#controls").is_visible()
         assert page.locator("ul.legend").first.is_visible()
 

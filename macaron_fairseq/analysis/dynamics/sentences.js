@@ -83,7 +83,7 @@ class Maps {
     this.grids = html("div", { class: "maps" });
     this.large = html("div", { class: "maps" });
     this.values = html("output", { class: "values", "aria-live": "polite" });
-    this.card = html("section", { class: "card" }, html("h4", {}, title),
+    this.card = html("section", { class: "card" }, html("h3", {}, title),
       html("p", { class: "soft" }, explanation), this.switch, this.grids, this.large, this.values);
     this.switch.addEventListener("submit", (event) => event.preventDefault());
   }
@@ -400,6 +400,10 @@ class Attentions extends Maps {
 function singleSentences() {
   const holder = document.getElementById("sentence-view");
   if (!holder) return;
+  if (!("DecompressionStream" in window)) {
+    holder.append(html("p", {}, "This browser is too old to unpack this part."));
+    return;
+  }
   const data = read(document.getElementById("sentence-data"));
   const options = data.sentences.map(({ number: n, title }, i) =>
     html("option", { value: i, dir: "auto" }, `${n}: ${title}`));

@@ -31,6 +31,9 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
     models, effects = content["models"], content["interventions"]
     sides = [side["side"] for side in models[0]["sides"]]
     headings = {side: side.capitalize() for side in sides}
+    sensitivity = [*topology_report.html_sensitivity(models)]
+    if sensitivity:
+        headings["choices"] = "What the choices change"
     if effects:
         headings["interventions"] = "Interventions"
     headings["numbers"] = "All figures"
@@ -45,7 +48,8 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         f'<p class="soft">{escape(introduction)} Bands show the 95 % interval over the runs of a '
         "model, by Student's t; one run has none.</p>",
         *(part for side in sides for part in one_side(side, models)),
-        *topology_report.html_sensitivity(models),
+        *([f'<h2 id="choices">{headings["choices"]}</h2>'] if sensitivity else []),
+        *sensitivity,
         *interventions(models, effects),
         '<h2 id="numbers">All figures</h2>',
         '<p class="soft">Means, with half of the 95 % interval over runs where there are '
@@ -140,8 +144,7 @@ def sublayer_lines(models: Sequence[Model], side: str, operator: str, name: str)
         if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
             label = occurrence_label(figures.ALL_TOGETHER + 1)
             one = pictures.line(series, of_operator, name, figures.ALL_TOGETHER, label)
-            x = [row["layer"] - 1 + row["occurrence"] / len(occurrences) for row in of_operator]
-            found.append(replace(one, x=x))
+            found.append(replace(one, x=[row["time"] for row in of_operator]))
             continue
         for occurrence in occurrences:
             rows = [row for row in of_operator if row["occurrence"] == occurrence]
@@ -189,6 +192,7 @@ def spectra(name: str, models: Sequence[Model]) -> str:
         "unit circle. They are of a few tokens of the first run. All layers have one scale, and "
         "all products another.",
         "".join(rows),
+        level=3,
     )
 
 
@@ -211,6 +215,7 @@ def singular_values(name: str, models: Sequence[Model]) -> str:
         "From the first layer to each, the more layers the stronger the line: geometric means over "
         "tokens and runs. A bottleneck is a fast fall.",
         html_page.panels(drawn),
+        level=3,
     )
 
 
@@ -237,6 +242,7 @@ def interventions(models: Sequence[Model], effects: Sequence[Effect]) -> Iterato
             "Bits per token that one layer's part is worth",
             "Loss without it minus loss of the whole model.",
             html_page.panels(drawn),
+            level=3,
         )
     names = list(effects[0]["figures"])
     yield html_page.folded_table(

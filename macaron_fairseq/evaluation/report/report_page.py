@@ -161,12 +161,12 @@ def table(shown: Table) -> str:
             + "</tr>"
         )
     note = f'<p class="soft">{inline(shown.note)}</p>' if shown.note else ""
-    return (
-        f'<div class="scroll"><table class="{kind.strip()}" role="table">'
-        f"<caption>{inline(shown.title)}</caption>"
+    content = (
+        f'<table class="{kind.strip()}" role="table"><caption>{inline(shown.title)}</caption>'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table></div>{note}'
+        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
     )
+    return html_page.scrolling(escape(shown.title.replace("`", "")), content) + note
 
 
 # --- sections ------------------------------------------------------------------------------------
