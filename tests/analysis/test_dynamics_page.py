@@ -291,6 +291,15 @@ def test_nothing_is_cut_off(browser, made, width, scheme):
         assert not [x for x in cut if "scroll" not in x]
 
 
+def test_a_browser_that_cannot_unpack_says_so(browser, made):
+    for path, kept in ((made.path, FOCUSED), (made.tokens, "#controls")):
+        with opened(browser, path) as page:
+            page.add_init_script("delete window.DecompressionStream")
+            page.reload()
+            assert page.get_by_text("This browser is too old to unpack this").is_visible()
+            assert page.locator(kept).first.is_visible()
+
+
 def test_without_javascript_the_pictures_stand(browser, made):
     with opened(browser, made.path, java_script_enabled=False) as page:
         assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 7) + 11 * (3 + 4)
@@ -354,6 +363,8 @@ def test_tokens_move_through_the_layers(browser, given, made, width):
         page.keyboard.press("End")
         page.wait_for_selector("#plot[data-step='8']")
         assert page.locator("#now").inner_text() == "layer 2: ffn 1/2 (8 of 8)"
+        spoken = page.locator("#step").get_attribute("aria-valuetext")
+        assert spoken == "layer 2: ffn 1/2 (8 of 8)"
         # Lengths and angles in three of the components are at most those in all dimensions; where
         # three explain all, they are the same. The nearest token is that of the states.
         cosines = expected[-1] @ expected[-1].T - 2 * np.eye(len(names))

@@ -167,6 +167,8 @@ def test_the_slider_moves_the_points(width, scheme, browser, tmp_path):
         shown.wait_for_function(f"x => ({eye})().x != x", arg=before["x"])
         shown.get_by_role("button", name="Play").click()
         at_step(shown, 1)
+        shown.get_by_role("button", name="Play").wait_for()  # it stops at the end
+        at_step(shown, 3)
         assert overflow(shown) == [0, []]
 
 
