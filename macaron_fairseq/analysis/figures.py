@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from textwrap import wrap
 from typing import Any, Literal
@@ -21,17 +21,17 @@ from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
 
 # The last one is for all occurrences together, where a layer has an operator more than three times.
 DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-MARKERS = "osd^"  # of each of these, which tell lines of a single point apart
 ALL_TOGETHER = len(DASHES) - 1
 LETTER = 1 / 130  # inches that a letter is wide on average, for each point of its size
 KEY = 9  # letters that a line in a legend and the space around it take
+HALF = 0.2  # layers to each side of a single one: the width of a line that has no other
 
 
 @dataclass(frozen=True)
 class Line:
     """A line with, where `sds` are given, a band of one standard deviation."""
 
-    series: int  # its colour
+    series: int  # its colour and its mark
     x: Sequence[float]
     means: Sequence[float]
     sds: Sequence[float] | None = None
@@ -77,11 +77,13 @@ def lines_svg(panel: Panel, alt: str, xlabel: str) -> str:
 def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) -> None:
     """Draw lines over whole numbers; where dashes differ, a legend tells what they stand for."""
     for line in panel.lines:
-        colour = colours[line.series % len(colours)]
-        axes.plot(line.x, line.means, color=colour, **style_of(line.dash))
-        if line.sds is not None:
-            low, high = (np.add(line.means, sign * np.asarray(line.sds)) for sign in (-1, 1))
-            axes.fill_between(line.x, low, high, color=colour, alpha=0.13, linewidth=0)
+        colour, dash = colours[line.series % len(colours)], DASHES[line.dash % len(DASHES)]
+        axes.plot(line.x, line.means, color=colour, ls="", marker=palette.mark(line.series))
+        wide = widened(line)
+        axes.plot(wide.x, wide.means, color=colour, ls=dash)
+        if wide.sds is not None:
+            low, high = (np.add(wide.means, sign * np.asarray(wide.sds)) for sign in (-1, 1))
+            axes.fill_between(wide.x, low, high, color=colour, alpha=0.13, linewidth=0)
     axes.set_ylim(*panel.limits)
     if panel.log:
         scale_by_logarithm(axes)
@@ -90,13 +92,16 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
     labels = {line.dash: line.label for line in panel.lines}
     if len(labels) > 1:
         for i, label in sorted(labels.items()):
-            axes.plot([], [], color="grey", label=label, **style_of(i))
+            axes.plot([], [], color="grey", label=label, ls=DASHES[i % len(DASHES)])
         axes.legend(loc="best")
 
 
-def style_of(dash: int) -> dict[str, Any]:
-    """How a line with this dash is drawn."""
-    return {"linestyle": DASHES[dash % len(DASHES)], "marker": MARKERS[dash % len(MARKERS)]}
+def widened(line: Line) -> Line:
+    """The line; of a single layer with a width, or neither dash nor band could be seen."""
+    if len(line.x) > 1:
+        return line
+    x, sds = line.x[0], None if line.sds is None else [*line.sds, *line.sds]
+    return replace(line, x=[x - HALF, x + HALF], means=[*line.means, *line.means], sds=sds)
 
 
 def scale_by_logarithm(axes: Axes) -> None:
@@ -179,7 +184,7 @@ def shortened(text: str) -> str:
 
 
 def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: str) -> bytes:
-    """A PNG file of panels, row by row; `labels` tell what the series' colours stand for."""
+    """A PNG file of panels, row by row; `labels` are those of the series."""
     size = (3.3 * len(rows[0]), 2.35 * len(rows) + 0.4)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -193,8 +198,10 @@ def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: s
 
 
 def add_colours(figure: Figure, labels: Sequence[str]) -> None:
-    """What the series' colours stand for, above all panels."""
-    handles = [Line2D([], [], color=palette.light(i), marker="o") for i in range(len(labels))]
+    """What the series' colours and marks stand for, above all panels."""
+    handles = [
+        Line2D([], [], color=palette.light(i), marker=palette.mark(i)) for i in range(len(labels))
+    ]
     add_legend(figure, handles, labels, "outside upper center")
 
 

@@ -10,11 +10,11 @@ async function inflate(base64) {
 }
 
 async function unpack(array) {
-  const whole = new DataView(await (await inflate(array.deflated)).arrayBuffer());
+  const numbers = new DataView(await (await inflate(array.deflated)).arrayBuffer());
   const [, points, width = 1] = array.shape;
   return (step, point, coordinate = 0) => {
     const at = (step * points + point) * width + coordinate;
-    return array.from + array.step * whole.getUint16(2 * at, true);
+    return numbers.getFloat32(4 * at, true);
   };
 }
 
@@ -33,8 +33,6 @@ function hasWebGL() {
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3)).replace("-", "\u2212");
 
 // The unit sphere as circles, with gaps between them; of two dimensions the circle.
 function outline(dimensions) {
@@ -82,9 +80,9 @@ class Shown {
   // A point's name, its values and where it is.
   facts(step, point) {
     const values = Object.entries(this.values).map(
-      ([name, value]) => `${name}: ${digits(value(step, point))}`,
+      ([name, value]) => `${name}: ${number(value(step, point))}`,
     );
-    const place = this.dimensions.map((_, k) => digits(this.positions(step, point, k)));
+    const place = this.dimensions.map((_, k) => number(this.positions(step, point, k)));
     return [this.scene.names[point], ...values, `(${place.join(", ")})`];
   }
 
@@ -164,12 +162,13 @@ const flat = !hasWebGL() && scenes.some((scene) => scene.axes.length > 2);
 find("flat").hidden = !flat;
 let shown;
 let asked = 0; // how often a scene was
-let timer;
+let playing = null; // what stands for the run of Play that goes on
 
 async function draw() {
   const step = Number(find("step").value);
   const last = shown.scene.steps.length - 1;
   find("now").textContent = `${shown.scene.steps[step]} (${step} of ${last})`;
+  find("step").setAttribute("aria-valuetext", find("now").textContent);
   const traces = shown.traces(step, find("paths").checked, find("names").checked);
   const config = { responsive: true, displayModeBar: false };
   await window.Plotly.react(plot, traces, shown.layout(Number(find("turn").value)), config);
@@ -187,6 +186,9 @@ async function choose() {
   const values = await Promise.all(names.map((name) => unpack(scene.values[name])));
   const positions = await unpack(scene.positions);
   if (own !== asked) return; // another was chosen meanwhile
+  // Where scenes differ in them; otherwise what the reader chose stays.
+  for (const [id, flag] of [["paths", "paths"], ["names", "labelled"]])
+    if (scene[flag] !== shown?.scene[flag]) find(id).checked = scene[flag];
   const pairs = names.map((name, i) => [name, values[i]]);
   shown = new Shown(scene, positions, Object.fromEntries(pairs), flat);
   if (Number(find("step").value) > scene.steps.length - 1) find("step").value = 0;
@@ -199,30 +201,38 @@ async function choose() {
 }
 
 function stop() {
-  clearInterval(timer);
-  timer = undefined;
+  playing = null;
   find("play").textContent = "Play";
+  find("values").ariaLive = "polite";
 }
 
-function play() {
-  if (timer) return stop();
+async function play() {
+  if (playing) return stop();
   const slider = find("step");
   if (slider.value === slider.max) slider.value = 0;
   find("play").textContent = "Stop";
+  find("values").ariaLive = "off"; // nobody can listen as fast
   const slow = shown.scene.steps.length < 40 ? 5 : 1; // layers are few
-  timer = setInterval(() => {
+  const own = (playing = {});
+  while (slider.value !== slider.max) {
+    await new Promise((done) => setTimeout(done, PAUSE * slow));
+    if (playing !== own) return; // it was stopped
     slider.value = Number(slider.value) + 1;
-    draw();
-    if (slider.value === slider.max) stop();
-  }, PAUSE * slow);
+    await draw();
+  }
+  if (playing === own) stop();
 }
 
-await loadLibrary();
-find("paths").checked = scenes[0].paths;
-find("names").checked = scenes[0].labelled;
-for (const id of ["step", "turn", "paths", "names", "point"]) find(id).addEventListener("input", draw);
-find("choice").addEventListener("input", choose);
-find("play").addEventListener("click", play);
-find("controls").addEventListener("submit", (event) => event.preventDefault());
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-await choose();
+async function start() {
+  await loadLibrary();
+  for (const id of ["step", "turn", "paths", "names", "point"])
+    find(id).addEventListener("input", draw);
+  find("choice").addEventListener("input", choose);
+  find("play").addEventListener("click", play);
+  find("controls").addEventListener("submit", (event) => event.preventDefault());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  await choose();
+}
+
+if ("DecompressionStream" in window) await start();
+else find("values").textContent = "This browser is too old to unpack this page.";

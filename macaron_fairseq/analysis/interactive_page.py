@@ -13,14 +13,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.common import html_page
 from macaron_fairseq.common.errors import explain_missing
 
 HERE = Path(__file__).parent
-STEPS = 65535  # from the smallest number of an array to the largest
 # Of all paths together, before the page leaves them out until one asks for them.
 MANY = 20_000
 
@@ -75,7 +72,7 @@ def page(
         controls(scenes),
         f'<h3 id="which"{" hidden" if len(scenes) == 1 else ""}></h3>',
         '<div id="plot" role="img" aria-label="The points"></div>',
-        '<p><output id="values" for="point step" aria-live="polite"></output></p>',
+        '<p><output id="values" for="point step"></output></p>',
         '<p class="soft"><span id="turning">Drag to turn, or use the slider <em>Turn</em>.</span> '
         "Point at a point for its values, or give its number. The arrow keys move a slider that "
         "has the focus.</p>",
@@ -85,7 +82,8 @@ def page(
         f'<script type="text/plain" id="library">{deflated(library().encode())}</script>',
         f'<script type="application/json" id="scenes">{as_json([*map(packed, scenes)])}</script>',
     ]
-    style, script = ((HERE / f"interactive_page.{x}").read_text("utf-8") for x in ("css", "js"))
+    style = (HERE / "interactive_page.css").read_text("utf-8")
+    script = "".join((HERE / x).read_text("utf-8") for x in ("number.js", "interactive_page.js"))
     return html_page.page(title, parts, style, script)
 
 
@@ -93,7 +91,7 @@ def controls(scenes: Sequence[Scene]) -> str:
     """What to choose a scene and a step with."""
     groups: dict[str, list[str]] = {}
     for i, scene in enumerate(scenes):
-        option = f'<option value="{i}">{escape(scene.title)}</option>'
+        option = f'<option value="{i}" dir="auto">{escape(scene.title)}</option>'
         groups.setdefault(scene.group, []).append(option)
     options = "".join(
         f'<optgroup label="{escape(name)}">{"".join(found)}</optgroup>' if name else "".join(found)
@@ -104,7 +102,7 @@ def controls(scenes: Sequence[Scene]) -> str:
         '<form id="controls" aria-label="What is shown">'
         f'<label class="wide"{hidden}>Shown <select id="choice">{options}</select></label>'
         '<label class="wide">Step <input type="range" id="step" min="0" value="0"></label>'
-        '<button type="button" id="play">Play</button><output id="now" for="step"></output>'
+        '<button type="button" id="play">Play</button><span id="now"></span>'
         '<label class="turn">Turn <input type="range" id="turn" min="-180" max="180" step="5" '
         'value="45"></label>'
         '<label><input type="checkbox" id="paths"> paths</label>'
@@ -130,18 +128,10 @@ def packed(scene: Scene) -> dict[str, Any]:
 
 
 def numbers(array: Floats) -> dict[str, Any]:
-    """An array as 16-bit whole numbers, lowest byte first, from its smallest to its largest.
-
-    Whole numbers stay what they are, where they are not further apart.
-    """
-    smallest, largest = float(array.min()), float(array.max())
-    step = (largest - smallest) / STEPS
-    if step == 0 or (step <= 1 and (array == np.round(array)).all()):
-        step = 1.0
-    whole = np.round((array - smallest) / step).astype("<u2")
+    """An array as 32-bit numbers, lowest byte first; it lies between `from` and `to`."""
     return {
-        **{"shape": [*array.shape], "from": smallest, "to": largest, "step": step},
-        "deflated": deflated(whole.tobytes()),
+        **{"shape": [*array.shape], "from": float(array.min()), "to": float(array.max())},
+        "deflated": deflated(array.astype("<f4").tobytes()),
     }
 
 

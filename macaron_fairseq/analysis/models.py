@@ -255,7 +255,8 @@ def load(
     refuse_different(found, opened)
     device = device or torch.device("cpu")
     return [
-        load_one(checkpoint, name, opened, device)
+        # The bytes of a name that is no UTF-8 are shown as escapes: no picture can draw them.
+        load_one(checkpoint, name.encode(errors="backslashreplace").decode(), opened, device)
         for checkpoint, name in zip(found, names or labels(found), strict=True)
     ], opened
 

@@ -14,7 +14,7 @@ from macaron_fairseq.common import palette
 TYPES = {".json": "application/json", ".csv": "text/csv"}  # of files to download
 
 SERIES = f"""
-:root {{ {palette.declared(palette.LIGHT)} }}
+:root {{ {palette.declared(palette.LIGHT)} {palette.declared_marks()} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {palette.declared(palette.DARK)} }} }}"""
 CSS = (
     SERIES
@@ -36,13 +36,13 @@ body {
 h1 { font-size: 1.6rem; margin: .5rem 0; }
 h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem; border-bottom: 2px solid var(--rule); }
 h3 { font-size: 1.1rem; margin: 1.8rem 0 .3rem; }
-h4 { font-size: 1rem; margin: 0; }
+h4, .card h3 { font-size: 1rem; margin: 0; }
 p { margin: .4rem 0; max-width: 48rem; }
 .soft, figcaption { color: var(--soft); font-size: .9rem; }
 nav, .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
 .legend { list-style: none; padding: 0; font-weight: 600; }
 a { color: inherit; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em;
+.key { display: inline-block; width: .9em; height: .9em; margin-right: .4em;
   print-color-adjust: exact; forced-color-adjust: none; }
 .card { margin: 1rem 0; padding: .8rem; background: var(--card); border-radius: .5rem; }
 .cards { display: grid; gap: 1rem; margin: 1rem 0;
@@ -84,13 +84,13 @@ def page(title: str, parts: Iterable[str], style: str = "", script: str = "") ->
 
 
 def key(series: int, label: str) -> str:
-    """What a colour of the pictures stands for; `label` is text."""
-    style = f"background: {palette.variable(series)}"
+    """What a colour and a mark of the pictures stand for; `label` is text."""
+    style = f"background: {palette.variable(series)}; clip-path: {palette.mark_variable(series)}"
     return f'<span class="key" style="{style}"></span>{escape(label)}'
 
 
 def legend(labels: Sequence[str]) -> str:
-    """What all colours stand for."""
+    """What all colours and marks stand for."""
     keys = "".join(f"<li>{key(i, label)}</li>" for i, label in enumerate(labels))
     return f'<ul class="legend" aria-label="Legend">{keys}</ul>'
 
@@ -100,9 +100,10 @@ def definitions(rows: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows) + "</dl>"
 
 
-def card(title: str, text: str, content: str) -> str:
-    """A box with a title, a text and pictures."""
-    return f'<section class="card"><h4>{title}</h4><p class="soft">{text}</p>{content}</section>'
+def card(title: str, text: str, content: str, level: int = 4) -> str:
+    """A box with a title, which is a heading of that level, a text and pictures."""
+    head = f"<h{level}>{title}</h{level}>"
+    return f'<section class="card">{head}<p class="soft">{text}</p>{content}</section>'
 
 
 def figure(picture: str, caption: str = "") -> str:
@@ -116,6 +117,11 @@ def panels(figures: Iterable[str]) -> str:
     return f'<div class="panels">{"".join(figures)}</div>'
 
 
+def scrolling(label: str, content: str) -> str:
+    """What may be wider than the page. It has the focus, so that the arrow keys move it."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{content}</div>'
+
+
 def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that a click unfolds; the first cell of each row names it, and has no head."""
     head = "".join(f"<th scope='col'>{x}</th>" for x in heads)
@@ -123,16 +129,18 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
         f"<tr><th scope='row'>{name}</th>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>"
         for name, *cells in rows
     )
-    return (
-        f'<details><summary>{summary}</summary><div class="scroll"><table>'
-        f"<caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    table = (
+        f"<table><caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
     )
+    return f"<details><summary>{summary}</summary>{scrolling(summary, table)}</details>"
 
 
 def download(name: str, text: str) -> str:
     """A link to a file that the page itself holds."""
-    kind, size = TYPES[Path(name).suffix], f"{len(text.encode()) / 1000:.0f} kB"
-    href = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
+    content = text.encode(errors="backslashreplace")  # as `files.write_all` writes it
+    kind, size = TYPES[Path(name).suffix], f"{len(content) / 1000:.0f} kB"
+    href = f"data:{kind};base64,{b64encode(content).decode()}"
     if kind == "text/csv":  # which has little that must be escaped
-        href = f"data:{kind};charset=utf-8,{quote(text, safe=' ,:;/+-|.()')}"
+        href = f"data:{kind};charset=utf-8,{quote(content, safe=' ,:;/+-|.()')}"
     return f'<a download="{name}" href="{href}">{name}</a> ({size})'

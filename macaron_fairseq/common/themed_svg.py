@@ -30,6 +30,7 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.12,
     "lines.linewidth": 1.6,
     "lines.markersize": 4,
+    "text.parse_math": False,  # a label with two $ is no formula
     "legend.fontsize": 8,
     "legend.frameon": False,
     "legend.handlelength": 3,

@@ -57,6 +57,16 @@ def test_effects_are_hedges_and_the_largest_comes_first():
     ]
 
 
+def test_what_rounding_would_hide_is_said():
+    """0.9996 is not 1, and 0 % no difference."""
+    baseline = model("stock", [], [layer(1, cosine=figure(0.9991, 0.0002))])
+    other = model("ours", [], [layer(1, cosine=figure(0.9996, 0.0002))])
+    assert [*differences.sentences([baseline, other])] == [
+        "Mean cosine after encoder layer 1: 0.9996 in ours, 0.9991 in stock (2.5 standard "
+        "deviations)."
+    ]
+
+
 def test_what_has_no_spread_or_is_small_is_not_said():
     baseline = model(
         "stock", [layer(1, turn=figure(20, 0), step=figure(0.5, 0.1), norm=figure(1, 1, 9))]

@@ -4,6 +4,8 @@ import base64
 import json
 import re
 import urllib.parse
+import zlib
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +17,10 @@ from sklearn.decomposition import PCA
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis import models, sentences
+from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
 from macaron_fairseq.analysis.dynamics import sentence_views, token_page
+from macaron_fairseq.common import html_page
 
 LABELS = ["stock", "noisy"]
 FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine
@@ -107,6 +111,15 @@ def test_models_hide(page):
     page.get_by_label("noisy", exact=True).uncheck()
     assert page.locator(FOCUSED).count() == 0
     assert page.get_by_text("No model is shown.").count() > 0
+
+
+def test_without_a_second_model_maps_say_that_there_is_no_difference(page):
+    page.get_by_label("difference from stock").check()
+    page.get_by_label("noisy", exact=True).uncheck()
+    said = page.locator("#sentence-view").get_by_text("No difference to show: only stock is shown.")
+    assert said.count() == 2
+    page.get_by_label("stock", exact=True).uncheck()
+    assert page.locator("#sentence-view").get_by_text("No model is shown.").count() == 2
 
 
 def test_the_letters_of_all_pictures_are_of_one_size(page, made):
@@ -211,7 +224,8 @@ def test_attention_of_a_chosen_head(page, made):
 
 def test_tokens_that_meet(page, made):
     part = page.locator("#sentence-view > section").first
-    part.get_by_label("Tokens meet where their cosine reaches").fill("-1")
+    least = part.get_by_label("Tokens meet where their cosine is above")
+    least.fill("-1")
     tokens = made.views[0].sides[0].tokens
     pairs = len(tokens) * (len(tokens) - 1) // 2
     first_row = part.locator("tbody tr").first.inner_text()
@@ -221,7 +235,34 @@ def test_tokens_that_meet(page, made):
     cosines = made.views[0].sides[0].cosines
     upper = np.triu_indices(len(tokens), 1)
     best = max(x[upper].max() for x in cosines)
-    assert shown(round(best, 3)) in nearest
+    assert shown(round(best, 4)) in nearest
+    least.fill("")
+    assert part.locator("tbody").count() == 0
+
+
+def test_names_and_paths_that_are_no_utf8_are_shown_as_escapes(given):
+    (model,), _ = models.load([CHECKPOINT], given.data.folder, names=["a\udcff"])
+    assert model.label == r"a\udcff"
+    content = '{"path": "a\udcff"}'
+    held = html_page.download("x.json", content).split("base64,")[1].split('"')[0]
+    assert json.loads(base64.b64decode(held)) == {"path": "a\udcff"}
+    held = html_page.download("x.csv", content).split("utf-8,")[1].split('"')[0]
+    assert json.loads(urllib.parse.unquote(held)) == {"path": "a\udcff"}
+
+
+def test_cosines_near_one_keep_four_decimals():
+    """Whether 0.9996 is above a threshold of 0.9995 can be seen."""
+    cosines = np.array([[[1.0, 0.9996], [0.9996, -1.0]]])
+    side = sentence_views.SideView("encoder", ["a", "b"], cosines, [])
+    packed = dynamics_page.packed(sentence_views.View(1, [side]))
+    whole = np.frombuffer(zlib.decompress(base64.b64decode(packed["packed"])), "<i2")
+    scale = packed["sides"][0]["maps"][0]["scale"]
+    assert (whole / scale).tolist() == [1.0, 0.9996, 0.9996, -1.0]
+
+
+def test_no_level_of_headings_is_left_out(page):
+    found = page.locator("h1, h2, h3, h4").evaluate_all("x => x.map(y => Number(y.tagName[1]))")
+    assert all(below <= above + 1 for above, below in pairwise(found))
 
 
 def test_another_sentence(page, made):
@@ -250,10 +291,19 @@ def test_nothing_is_cut_off(browser, made, width, scheme):
         assert not [x for x in cut if "scroll" not in x]
 
 
+def test_a_browser_that_cannot_unpack_says_so(browser, made):
+    for path, kept in ((made.path, FOCUSED), (made.tokens, "#controls")):
+        with opened(browser, path) as page:
+            page.add_init_script("delete window.DecompressionStream")
+            page.reload()
+            assert page.get_by_text("This browser is too old to unpack this").is_visible()
+            assert page.locator(kept).first.is_visible()
+
+
 def test_without_javascript_the_pictures_stand(browser, made):
     with opened(browser, made.path, java_script_enabled=False) as page:
         assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 7) + 11 * (3 + 4)
-        assert page.get_by_text("This part needs JavaScript.").is_visible()
+        assert page.locator("noscript p").is_visible()
         assert not page.locator("#controls").is_visible()
         assert page.locator("ul.legend").first.is_visible()
 
@@ -313,6 +363,8 @@ def test_tokens_move_through_the_layers(browser, given, made, width):
         page.keyboard.press("End")
         page.wait_for_selector("#plot[data-step='8']")
         assert page.locator("#now").inner_text() == "layer 2: ffn 1/2 (8 of 8)"
+        spoken = page.locator("#step").get_attribute("aria-valuetext")
+        assert spoken == "layer 2: ffn 1/2 (8 of 8)"
         # Lengths and angles in three of the components are at most those in all dimensions; where
         # three explain all, they are the same. The nearest token is that of the states.
         cosines = expected[-1] @ expected[-1].T - 2 * np.eye(len(names))

@@ -1,8 +1,10 @@
 """Movies of particles, and the page on which they move, in headless Chromium."""
 
+import base64
 import json
 import shutil
 import sys
+import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -112,12 +114,13 @@ def test_without_plotly_the_page_is_refused_at_once(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_are_kept_to_their_range():
-    whole = interactive_page.numbers(np.array([[3.0, 1.0, 700.0]]))
-    assert (whole["from"], whole["step"]) == (1, 1)
-    assert interactive_page.numbers(np.full((2, 2), 0.3))["from"] == 0.3
-    fine = interactive_page.numbers(np.array([0.0, 0.5, 1.0]))
-    assert fine["step"] == pytest.approx(1 / 65535)
+def test_numbers_keep_their_digits():
+    """A small one too, next to a large one."""
+    given = [[3.0, -1.0, 700.0, 1.234e-6]]
+    found = interactive_page.numbers(np.array(given))
+    assert (found["from"], found["to"], found["shape"]) == (-1, 700, [1, 4])
+    held = np.frombuffer(zlib.decompress(base64.b64decode(found["deflated"])), "<f4")
+    assert held == pytest.approx(given[0], rel=1e-7)
 
 
 def test_of_many_particles_a_part_is_shown(monkeypatch):
@@ -164,6 +167,8 @@ def test_the_slider_moves_the_points(width, scheme, browser, tmp_path):
         shown.wait_for_function(f"x => ({eye})().x != x", arg=before["x"])
         shown.get_by_role("button", name="Play").click()
         at_step(shown, 1)
+        shown.get_by_role("button", name="Play").wait_for()  # it stops at the end
+        at_step(shown, 3)
         assert overflow(shown) == [0, []]
 
 

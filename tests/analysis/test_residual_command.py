@@ -4,10 +4,12 @@ import csv
 import hashlib
 import io
 import json
+import re
 import shutil
 import statistics
 import sys
 from argparse import ArgumentParser, Namespace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import get_args
 from unittest import mock
@@ -128,6 +130,8 @@ def test_rows(report):
             count = {"encoder": 3, "decoder": 4}[side["side"]]
             assert len(side["sublayers"]) == count * len(layers)
             assert [x["occurrence"] for x in side["sublayers"][:count]] == [1] * (count - 1) + [2]
+            ends = [(i + 1) / count for i in range(count * len(layers))]
+            assert [x["time"] for x in side["sublayers"]] == pytest.approx(ends)
             assert len(side["products"]) == len(layers)
             d = len(side["products"][0]["singular_values"])
             assert d == side["width"]
@@ -632,7 +636,13 @@ def test_communities_and_coupling_of_interventions_are_in_csv_and_page(report):
     expected = layer["runs"][1]["amplifications"]
     amplified = [float(x["mean"]) for x in rows if x["measure"] == "amplification"]
     assert amplified == expected
-    assert "What the choices change: macaron_transformer_tiny" in report.page
+    _, section = report.page.split('<h2 id="choices">What the choices change</h2>')
+    assert "<h3>macaron_transformer_tiny</h3>" in section
+
+
+def test_no_level_of_headings_is_left_out(report):
+    levels = [int(x) for x in re.findall(r"<h(\d)", report.page)]
+    assert all(below <= above + 1 for above, below in pairwise(levels))
     assert "smallest p for all layers" in report.page
     (effect, *_) = report.content["interventions"]
     assert {"layer_coupling", "intact_layer_coupling"} <= effect["figures"].keys()

@@ -153,6 +153,12 @@ def test_an_encoder_alone():
     assert [side.side for side in view.sides] == ["encoder"]
 
 
+def test_a_sentence_in_a_list_is_words_and_short():
+    assert sentence_views.title(["</s>", "low@@", "er", ",", "</s>"]) == "lower ,"
+    long = sentence_views.title(["\N{GRINNING FACE}" * 50, "b" * 50])
+    assert long == "\N{GRINNING FACE}" * 50 + " " + "b" * 28 + "…"
+
+
 @pytest.mark.parametrize(
     ("lengths", "wanted", "expected"),
     [
@@ -168,9 +174,19 @@ def test_an_encoder_alone():
 )
 def test_sentences_that_a_picture_can_hold(lengths, wanted, expected):
     found = [Sentence(i, torch.zeros(3), torch.zeros(n)) for i, n in enumerate(lengths)]
-    assert sentence_views.readable(found, wanted, 128) == expected
+    assert sentence_views.readable([found], wanted, 128) == expected
 
 
 def test_the_shortest_of_long_sentences_are_shown_where_there_is_no_limit():
     found = [Sentence(i, torch.zeros(n), None) for i, n in enumerate([300, 200, 250])]
-    assert sentence_views.readable(found, 2) == [1, 2]
+    assert sentence_views.readable([found], 2) == [1, 2]
+
+
+def test_the_longest_of_all_models_translations_counts():
+    """One model may repeat itself where another stops."""
+    short, looping = (
+        [Sentence(i, torch.zeros(5), torch.zeros(n)) for i, n in enumerate(lengths)]
+        for lengths in ([6, 6, 6], [200, 6, 7])
+    )
+    assert sentence_views.readable([short, looping], 3, 128) == [1, 2]
+    assert sentence_views.readable([looping, short], 3, 128) == [1, 2]

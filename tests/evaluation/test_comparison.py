@@ -289,6 +289,19 @@ def test_over_seeds_the_interval_decides(interval, headline):
     assert found["details"][0].endswith(f"+1.00 BLEU over 3 seeds, 95 % interval {ends}.")
 
 
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [
+        ((0.003, 0.83), "+0.003 to +0.83"),
+        ((-0.83, -0.0042), "-0.83 to -0.004"),
+        ((0.0, 0.83), "0.00 to +0.83"),
+    ],
+)
+def test_an_interval_that_excludes_0_does_not_end_at_0(interval, shown):
+    (found,) = verdicts(compared(0.4, interval, 1, 2, 3))
+    assert found["details"][0].endswith(f", 95 % interval {shown}.")
+
+
 def test_verdicts_of_one_kind_stand_together():
     found = verdicts(compared(1, None, 1), compared(0, None, arch="other"), tests=("one", "two"))
     assert [x["headline"][:7] for x in found] == ["One see", "No seed"]

@@ -535,8 +535,8 @@ def test_scores_of_others_stand_next_to_the_baselines():
         Published("u", "test", "WER", 1, "a", "b"),
     ]
     rows = evidence_gallery.published_table(runs, others, "lie-trotter").split("\n")[2:]
-    assert rows[0] == "| t | test | WER | 20.50 | 25.00 ± 35.36 | +4.50 | a model: who |"
-    assert rows[1] == "| u | test | WER | 1.00 | - | - | a: b |"
+    assert rows[0] == "| t | test | WER | 20.5 | 25.00 ± 35.36 | +4.50 | a model: who |"
+    assert rows[1] == "| u | test | WER | 1 | - | - | a: b |"
 
 
 def test_loops_are_counted_for_each_scheme():

@@ -64,8 +64,15 @@ def test_words_that_differ_in_case_are_marked_where_case_counts(lowercase, tmp_p
     assert {word.strip(".") for word in marked} == {"x"}
     # The same translations, as if case counted.
     if lowercase:
-        shown = report_page.marked("x word1 Word2", "Word1 Word2", lowercase=False)
+        shown = report_page.marked("x word1 Word2", "Word1 Word2", "de", lowercase=False)
         assert shown == "<mark>x</mark> <mark>word1</mark> Word2"
+
+
+@pytest.mark.parametrize("language", ["zh", "zho", "ja_JP"])
+def test_of_text_without_spaces_the_characters_that_differ_are_marked(language):
+    shown = report_page.marked("我昨天 买了BMW。", "我今天买了车。", language, lowercase=False)
+    assert shown == "我<mark>昨</mark>天 买了<mark>BMW</mark>。"
+    assert report_page.marked("我昨天", "我今天", "de", lowercase=False) == "<mark>我昨天</mark>"
 
 
 def test_the_verdict_stands_above_any_p_value(page):
@@ -138,8 +145,9 @@ def test_the_search_filters(page, browser):
         assert section.locator("output").inner_text() == f"10 of {len(examples)}"
         section.locator("input").fill("wien, WIEN")
         assert visible.count() == 1 and "Source 0." in visible.inner_text()
-        section.locator("input").fill("nowhere to be found")
-        assert visible.count() == 0
+        for nowhere in ("nowhere to be found", "BLEU", "reference"):  # the page's own words
+            section.locator("input").fill(nowhere)
+            assert visible.count() == 0
         section.locator("input").fill("")
         section.locator("select").select_option("worse")
         worse = sum(x["difference"] < 0 for x in examples)
@@ -150,6 +158,21 @@ def test_the_search_filters(page, browser):
         section.locator(".more").click()
         assert visible.count() == min(20, len(examples))
         assert shown.evaluate("document.activeElement.tagName") == "LI"
+
+
+@pytest.mark.slow
+def test_on_paper_nothing_is_folded(page, browser):
+    with opened(browser, page) as shown:
+        examples = data(page)["tests"][0]["comparisons"][0]["sentences"]["examples"]
+        visible, folded = (
+            shown.locator(".examples li:visible"),
+            shown.locator("details:not([open])"),
+        )
+        count = folded.count()
+        shown.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert (visible.count(), folded.count()) == (len(examples), 0)
+        shown.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert (visible.count(), folded.count()) == (10, count) and count > 0 and len(examples) > 10
 
 
 @pytest.mark.slow

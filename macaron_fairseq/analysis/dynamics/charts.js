@@ -1,6 +1,7 @@
 // The pictures of all sentences: lines by layer, and distributions of the cosines.
 
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 32 };
+const HALF = 16; // of the width of a line of a single layer, and the room for it
 const DASHES = [null, "6 3", "2 2.5", "9 3 2 3"];
 const cards = new Map(); // the data of a card's line charts, which share their axes
 
@@ -79,7 +80,6 @@ function limitsOfDifferences(card, isLog) {
 }
 
 function lineChart(figure, data) {
-  const title = figure.querySelector("svg").getAttribute("aria-label").split(" by layer.")[0];
   const card = figure.closest(".card");
   if (!cards.has(card)) cards.set(card, []);
   cards.get(card).push(data);
@@ -93,7 +93,7 @@ function lineChart(figure, data) {
     const limits = isDifference ? limitsOfDifferences(card, data.log) : data.limits;
     const lines = all.filter((line) => shown.has(line.series));
     const view = { lines, limits, isDifference };
-    box.replaceChildren(...drawLines(figure, data, view, title, tip));
+    box.replaceChildren(...drawLines(figure, data, view, data.title, tip));
   });
 }
 
@@ -102,26 +102,33 @@ function lineChart(figure, data) {
 function drawLines(figure, data, view, title, tip) {
   const { lines, limits, isDifference } = view;
   if (!lines.length) {
-    const reason = isDifference && shown.size
-      ? "No difference to show: the models have another number of these in a layer, or only " +
-        `${LABELS[0]} is shown.`
-      : "No model is shown.";
+    let reason = "No model is shown.";
+    if (shown.size && isDifference) {
+      reason = "No difference to show: the models have another number of these in a layer, or " +
+        `only ${LABELS[0]} is shown.`;
+    } else if (shown.size) {
+      reason = `What is shown has no value ${data.log ? "above 0 " : ""}here.`;
+    }
     return [html("p", { class: "nothing" }, reason)];
   }
   const width = figure.clientWidth;
   const height = Math.round(Math.min(230, Math.max(170, 0.62 * width)));
-  const [left, right] = [MARGIN.left, width - MARGIN.right];
+  const numbers = ticks(...limits, data.log);
+  const widest = Math.max(...numbers.map((y) => widthOf(tick(y))));
+  const [left, right] = [Math.max(MARGIN.left, widest + 8), width - MARGIN.right];
   const [top, bottom] = [MARGIN.top, height - MARGIN.bottom];
   const everyX = data.lines.flatMap((line) => line.x);
   const [first, last] = [Math.min(...everyX), Math.max(...everyX)];
   const scale = data.log ? Math.log : (value) => value;
   const [low, high] = limits.map(scale);
-  const toX = (x) => left + 8 + ((x - first) / (last - first || 1)) * (right - left - 16);
+  const toX = first === last
+    ? () => (left + right) / 2
+    : (x) => left + HALF + ((x - first) / (last - first)) * (right - left - 2 * HALF);
   const toY = (y) => bottom - ((scale(y) - low) / (high - low)) * (bottom - top);
   const inside = (y) => Math.min(bottom, Math.max(top, toY(y)));
 
   const root = picture(width, height, spoken(title, lines, isDifference));
-  for (const y of ticks(...limits, data.log)) {
+  for (const y of numbers) {
     root.append(
       svg("line", { class: "grid", x1: left, x2: right, y1: toY(y), y2: toY(y) }),
       text(left - 5, toY(y) + 4, tick(y), { "text-anchor": "end" }));
@@ -138,18 +145,20 @@ function drawLines(figure, data, view, title, tip) {
   }
   for (const line of lines) {
     const colour = `var(${seriesName(line.series)})`;
+    const path = widened(line.x.map((x, i) => [toX(x), i]));
     if (line.sds) {
-      const edge = (sign) => line.x.map((x, i) =>
-        `${toX(x)} ${inside(line.means[i] + sign * line.sds[i])}`);
+      const edge = (sign) => path.map(([x, i]) =>
+        `${x} ${inside(line.means[i] + sign * line.sds[i])}`);
       const d = `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`;
       root.append(svg("path", { d, fill: colour, opacity: 0.14 }));
     }
-    const d = `M${line.x.map((x, i) => `${toX(x)} ${toY(line.means[i])}`).join("L")}`;
+    const d = `M${path.map(([x, i]) => `${x} ${toY(line.means[i])}`).join("L")}`;
     const dash = DASHES[line.dash % DASHES.length];
     const stroke = { stroke: colour, "stroke-width": 2, "stroke-dasharray": dash };
     root.append(svg("path", { d, fill: "none", ...stroke }));
+    const mark = { width: 9, height: 9, fill: colour, style: markStyle(line.series) };
     line.x.forEach((x, i) =>
-      root.append(svg("circle", { cx: toX(x), cy: toY(line.means[i]), r: 3, fill: colour })));
+      root.append(svg("rect", { x: toX(x) - 4.5, y: toY(line.means[i]) - 4.5, ...mark })));
   }
 
   const places = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
@@ -182,6 +191,13 @@ function drawLines(figure, data, view, title, tip) {
     0);
   cursor(root, places.length, 1, (x) => [nearest(x), 0], show, hide);
   return several ? [root, dashes(lines)] : [root];
+}
+
+// The points of a line. A single one gets a width, or neither dash nor band could be seen.
+function widened(points) {
+  if (points.length > 1) return points;
+  const [[x, i]] = points;
+  return [[x - HALF, i], [x + HALF, i]];
 }
 
 // Of how many layers one is numbered, where a width has so many.
@@ -230,7 +246,7 @@ function distributions(figure, data, base) {
     const ends = [isDifference ? -largest : 0, largest].map((x) => number(100 * x, isDifference));
     scale.replaceChildren(
       `${ends[0]} %`, ramp(data.series, isDifference, true), `${ends[1]} % of the pairs`);
-    const [above, below] = [colour(seriesName(data.series)), colour("--series-0")];
+    const [above, below] = [colour(seriesName(data.series)), colour("--soft")];
     const [width, height, bins] = [figure.clientWidth, 230, shares[0].length];
     const frame = { x: MARGIN.left, y: 8, width: width - MARGIN.left - 10, height: 190 };
     const toY = (cosine) => frame.y + ((1 - cosine) / 2) * frame.height;

@@ -9,6 +9,7 @@ from scipy.stats import t
 from macaron_fairseq.analysis.by_layer import Model, Row, find
 from macaron_fairseq.analysis.dynamics.lines import mean
 from macaron_fairseq.analysis.glossary import MOVES, STATES, Measure
+from macaron_fairseq.common.wording import number
 
 SHOWN = 5
 LEAST = 0.5  # standard deviations; Cohen 1988 calls that a medium effect
@@ -121,9 +122,10 @@ def in_words(x: Difference, baseline: str, model: str) -> str:
     ours, other = x.means
     place = f"{'after' if x.is_of_state else 'of'} {x.side} layer {x.layer}"
     size = f"{abs(x.effect):.1f} standard deviations"
-    if ours > 0 and other > 0:
-        size = f"{other / ours - 1:+.0%}, {size}"
-    values = f"{other:.3g} in {model}, {ours:.3g} in {baseline} ({size})"
+    percent = f"{other / ours - 1:+.0%}" if ours > 0 and other > 0 else ""
+    if percent.strip("+-0%"):  # from 0.9996 to 0.9991 are not 0 %
+        size = f"{percent}, {size}"
+    values = f"{number(other)} in {model}, {number(ours)} in {baseline} ({size})"
     sentence = f"{x.measure.title} {place}: {values}."
     if x.layers == 1:
         return sentence

@@ -30,25 +30,37 @@ function text(x, y, content, attributes = {}) {
   return svg("text", { x, y, ...attributes }, content);
 }
 
-// The style sheet's colour of a model; after the last one follows the first.
-const SERIES = [...Array(100).keys()].map((i) => `--series-${i}`).filter(declared);
+// The style sheet's colours and marks of models; after the last one follows the first.
+const [SERIES, MARKS] = ["series", "mark"].map(
+  (name) => [...Array(100).keys()].map((i) => `--${name}-${i}`).filter(declared));
 
 function seriesName(series) {
   return SERIES[series % SERIES.length];
 }
 
+function markStyle(series) {
+  return `clip-path: var(${MARKS[series % MARKS.length]})`;
+}
+
 function key(series) {
-  const style = `background: var(${seriesName(series)})`;
+  const style = `background: var(${seriesName(series)}); ${markStyle(series)}`;
   return html("span", { class: "key", style, "aria-hidden": "true" });
 }
 
-// Three digits; near 1 and −1 three of what is missing there.
-function number(value, isSigned = false) {
-  const missing = 1 - Math.abs(value);
-  const places = 2 - Math.floor(Math.log10(missing));
-  const isNear = missing > 1e-6 && missing < 0.01;
-  const digits = String(Number(isNear ? value.toFixed(places) : value.toPrecision(3)));
-  return (isSigned && value > 0 ? "+" : "") + digits.replaceAll("-", "−");
+// How wide a text of a picture is; letters of some scripts are as wide as two others.
+const ruler = html("canvas").getContext("2d");
+
+function widthOf(content) {
+  ruler.font = "11px system-ui, sans-serif";
+  return ruler.measureText(content).width;
+}
+
+// A text with as many letters as that width has room for.
+function shortened(content, width) {
+  if (widthOf(content) <= width) return content;
+  const letters = [...content];
+  while (letters.length > 1 && widthOf(`${letters.join("")}…`) > width) letters.pop();
+  return `${letters.join("")}…`;
 }
 
 // A group of radio buttons; `choose` is called with the place of what is chosen.
@@ -150,4 +162,39 @@ function drawMap(root, box, rows, columns, colourOf, show, hide) {
   };
   cursor(root, columns, rows, locate, show, hide);
   return mark;
+}
+
+// A large map with the tokens on its axes.
+function tokenMap(map, label, width, colourOf, show, hide) {
+  const [tokens, keys] = [map.tokens, map.keys].map((of) => of.map((x) => shortened(x, 84)));
+  const [left, top] = [tokens, keys].map((of) => 12 + Math.max(...of.map(widthOf)));
+  const cell = Math.min(26, (width - left - 4) / map.columns, 520 / map.rows);
+  const frame = { x: left, y: top, width: cell * map.columns, height: cell * map.rows };
+  const root = picture(left + frame.width + 4, top + frame.height + 4,
+    `${label} The arrow keys go through the tokens.`);
+  const mark = drawMap(root, frame, map.rows, map.columns, colourOf, show, hide);
+  if (cell >= 9) {
+    tokens.forEach((token, i) => root.append(
+      text(left - 5, top + (i + 0.5) * cell + 4, token, { "text-anchor": "end" })));
+    keys.forEach((token, i) => {
+      const x = left + (i + 0.5) * cell + 4;
+      root.append(text(x, top - 5, token, { transform: `rotate(-90 ${x} ${top - 5})` }));
+    });
+  }
+  return { root, mark };
+}
+
+// What colours stand for, from the least to the greatest number: as strong as the number is large,
+// or as its root.
+function ramp(series, isSigned, isRoot = false) {
+  const own = `var(${seriesName(series)})`;
+  const [least, steps] = [isSigned ? -1 : 0, 16];
+  const stops = Array.from({ length: steps + 1 }, (_, i) => {
+    const value = least + ((1 - least) * i) / steps;
+    const strength = isRoot ? Math.sqrt(Math.abs(value)) : Math.abs(value);
+    const percent = Math.round(100 * strength);
+    return `color-mix(in srgb, ${value < 0 ? "var(--soft)" : own} ${percent}%, transparent)`;
+  });
+  const style = `background: linear-gradient(to right, ${stops.join(", ")})`;
+  return html("span", { class: "ramp", style, "aria-hidden": "true" });
 }

@@ -151,14 +151,12 @@ def compare(
     """
     refuse_other_sides(models)
     count = min(settings.jacobian_sentences, len(sample.sentences))
-    shown = sentence_views.readable(
-        sample.sentences, settings.shown_sentences, sentence_views.LARGEST
-    )
-    settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))
     bits = [model.check(sample) for model in models]
+    reads = [model.to_read(sample) for model in models]
+    shown = sentence_views.readable(reads, settings.shown_sentences, sentence_views.LARGEST)
+    settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))
     summaries, views = [], []
-    for model, bits_per_token in zip(models, bits, strict=True):
-        read = model.to_read(sample)
+    for model, bits_per_token, read in zip(models, bits, reads, strict=True):
         with bar(model.label, total=len(read) + count, leave=False) as done:
             sides = measure(model.runnable(), read, settings, done.update)
         one_by_one = following(shown, f"{model.label}, single sentences", len(shown))

@@ -17,18 +17,21 @@ import numpy as np
 
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, Side, find
-from macaron_fairseq.analysis.dynamics import differences
+from macaron_fairseq.analysis.dynamics import differences, sentence_views
 from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, operators_of, state_lines
 from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
 from macaron_fairseq.common import html_page
+from macaron_fairseq.common.wording import number
 
 HERE = Path(__file__).parent
 STYLE = HERE / "page.css"
 # One module of the page: each uses what stands in those before it.
-SCRIPTS = [HERE / f"{x}.js" for x in ("elements", "charts", "sentences", "page")]
-SCALE = 1000  # cosines and attention weights as whole numbers
+SCRIPTS = [HERE / f"{x}.js" for x in ("../number", "elements", "charts", "sentences", "page")]
+# The values of single sentences are whole numbers, times so much. More digits of attention weights
+# would make the page half as large again.
+COSINE_SCALE, WEIGHT_SCALE = 10_000, 1_000
 
 
 def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
@@ -205,12 +208,13 @@ def picture(panel: Panel, labels: Sequence[str], of: str, caption: str = "") -> 
     ends = "; ".join(
         f"{labels[x.series]}"
         + (f" ({x.label})" if x.dash else "")
-        + f": {x.means[0]:.3g} at {x.x[0]:g} to {x.means[-1]:.3g} at {x.x[-1]:g}"
+        + f": {number(x.means[0])} at {x.x[0]:g} to {number(x.means[-1])} at {x.x[-1]:g}"
         for x in panel.lines
     )
     drawn = figures.lines_svg(panel, f"{panel.title} by layer. {ends}.", "layer")
     data = {
         "kind": "lines",
+        "title": panel.title,
         "of": of,
         "log": panel.log,
         "limits": panel.limits,
@@ -238,8 +242,8 @@ def histograms(sides: Sequence[Side], labels: Sequence[str]) -> str:
         quantiles = np.array([list(row["cosine_quantiles"].values()) for row in rows]).T
         starts = [j for j, row in enumerate(rows) if row["time"] == int(row["time"])]
         alt = (
-            f"Distribution of the cosines, {label}. Median {quantiles[1][0]:.3g} before the first "
-            f"layer, {quantiles[1][-1]:.3g} after the last."
+            f"Distribution of the cosines, {label}. Median {number(quantiles[1][0])} before the "
+            f"first layer, {number(quantiles[1][-1])} after the last."
         )
         drawn = figures.distributions_svg(share, quantiles, starts, top, alt, i)
         data = {
@@ -270,9 +274,9 @@ def as_json(data: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def six_digits(number: str) -> float:
+def six_digits(written: str) -> float:
     """The number, rounded."""
-    return float(f"{float(number):.6g}")
+    return float(f"{float(written):.6g}")
 
 
 # --- single sentences ----------------------------------------------------------------------------
@@ -288,13 +292,16 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
         f"<p>{shown} of the {content['data']['sentences']:,} sentences, spread over those that a "
         "picture can hold. Point at a cell for its value, or go to a picture with the tab key and "
         "through it with the arrow keys.</p>"
-        '<p class="without-script">This part needs JavaScript.</p>'
+        "<noscript><p>This part needs JavaScript.</p></noscript>"
     )
     data = {
         "threshold": content["settings"]["threshold"],
-        "scale": SCALE,
         "sentences": [
-            {"number": views[0].number, "models": [packed(view) for view in views]}
+            {
+                "number": views[0].number,
+                "title": sentence_views.title(views[0].sides[0].tokens),
+                "models": [packed(view) for view in views],
+            }
             for views in content["views"]
         ],
     }
@@ -307,7 +314,7 @@ def single_sentences(content: dict[str, Any]) -> Iterator[str]:
 def packed(view: View) -> dict[str, Any]:
     """A sentence in one model: what its maps are, and all their numbers in one text.
 
-    Base64 of zlib of 16-bit whole numbers, lowest byte first, each a value times `SCALE`.
+    Base64 of zlib of 16-bit whole numbers, lowest byte first, each a value times its map's scale.
     """
     arrays: list[np.ndarray] = []
     sides = [
@@ -315,19 +322,20 @@ def packed(view: View) -> dict[str, Any]:
         for side in view.sides
     ]
     flat = np.concatenate([x.ravel() for x in arrays])
-    whole = np.round(SCALE * flat).astype("<i2").tobytes()
+    whole = np.round(flat).astype("<i2").tobytes()
     return {"sides": sides, "packed": b64encode(zlib.compress(whole, 9)).decode()}
 
 
 def maps_of(side: SideView, arrays: list[np.ndarray]) -> Iterator[dict[str, Any]]:
-    """What the maps of one side are; their numbers are appended to `arrays`."""
+    """What the maps of one side are; their numbers, times `scale`, are appended to `arrays`."""
     for layer, cosines in enumerate(side.cosines):
-        arrays.append(cosines)
-        yield {"kind": "cosine", "layer": layer, "shape": [1, *cosines.shape]}
+        arrays.append(COSINE_SCALE * cosines)
+        found = {"kind": "cosine", "layer": layer}
+        yield {**found, "shape": [1, *cosines.shape], "scale": COSINE_SCALE}
     for x in side.attentions:
-        arrays.append(x.weights)
-        found = {"kind": x.kind, "layer": x.layer, "occurrence": x.occurrence}
-        yield {**found, "shape": [*x.weights.shape], "keys": x.keys}
+        arrays.append(WEIGHT_SCALE * x.weights)
+        found = {"kind": x.kind, "layer": x.layer, "occurrence": x.occurrence, "keys": x.keys}
+        yield {**found, "shape": [*x.weights.shape], "scale": WEIGHT_SCALE}
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -355,4 +363,4 @@ def cell(row: Row, name: str) -> str:
     if value is None:
         return ""
     sd = row["figures"].get(name, {}).get("sd")
-    return f"{value:.3g}" + (f" <small>± {sd:.2g}</small>" if sd is not None else "")
+    return number(value) + (f" <small>± {number(sd)}</small>" if sd is not None else "")

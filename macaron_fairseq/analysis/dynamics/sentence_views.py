@@ -21,6 +21,7 @@ from macaron_fairseq.analysis.trajectories import Layer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
 
 READABLE = 32  # tokens on the axes of a picture
+LETTERS = 80  # of a sentence in a list
 LARGEST = 128  # tokens: the attentions of more would make a page of many megabytes
 
 
@@ -85,6 +86,12 @@ def words(dictionary: Dictionary, tokens: Any) -> list[str]:
     return [dictionary[token] for token in tokens.tolist()]
 
 
+def title(tokens: Sequence[str]) -> str:
+    """The words of a sentence, or its beginning; its end is left out."""
+    text = " ".join(tokens).replace("@@ ", "").replace("</s>", "").strip()
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+
+
 def all_cosines(x: Floats) -> Floats:
     """The cosines of all tokens with all, (tokens, tokens), for states (tokens, channel)."""
     return measures.gram(x) if len(x) > 1 else np.ones((1, 1))
@@ -115,15 +122,25 @@ def attentions_of(
         x = sublayer.advance(x)
 
 
-def readable(found: Sequence[Sentence], wanted: int, most: float = math.inf) -> list[int]:
+def readable(found: Sequence[Sequence[Sentence]], wanted: int, most: float = math.inf) -> list[int]:
     """Which sentences to show: evenly spread over those that a picture can hold.
 
     Those have at most `READABLE` tokens on each side. Where there is none, the shortest are shown,
     but none of more than `most` tokens.
+
+    Args:
+        found: the sentences as each model reads them; targets may be its own translations.
+        wanted: how many to show.
+        most: see above.
     """
-    lengths = [max(len(x.source), 0 if x.target is None else len(x.target)) for x in found]
+    lengths = [max(map(longer_side, of_models)) for of_models in zip(*found, strict=True)]
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
-        shortest = sorted(range(len(found)), key=lengths.__getitem__)[:wanted]
+        shortest = sorted(range(len(lengths)), key=lengths.__getitem__)[:wanted]
         order = sorted(i for i in shortest if lengths[i] <= most)
     return [order[i] for i in sampling.evenly(len(order), wanted)]
+
+
+def longer_side(sentence: Sentence) -> int:
+    """The tokens of its source or of its target, whichever has more."""
+    return max(len(sentence.source), 0 if sentence.target is None else len(sentence.target))

@@ -1,7 +1,7 @@
 // Single sentences: which tokens meet, and which attend to which.
 
 // The maps of a model's sentence, each with its numbers, by side.
-async function unpack(view, scale) {
+async function unpack(view) {
   const bytes = Uint8Array.from(atob(view.packed), (x) => x.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const numbers = new DataView(await new Response(stream).arrayBuffer());
@@ -13,7 +13,7 @@ async function unpack(view, scale) {
       const start = at;
       at += heads * rows * columns;
       const one = (head, r, c) =>
-        numbers.getInt16(2 * (start + (head * rows + r) * columns + c), true) / scale;
+        numbers.getInt16(2 * (start + (head * rows + r) * columns + c), true) / map.scale;
       // Head 0 is the mean of all, the others are numbered from 1.
       const value = (head, r, c) => {
         if (head) return one(head - 1, r, c);
@@ -28,20 +28,23 @@ async function unpack(view, scale) {
 }
 
 // A grid of small maps, of which one is chosen, as of radio buttons. `cells[row][column]` has a
-// name, and what draws it.
-function chooser(label, rowTitles, columnTitles, cells, chosen, choose) {
+// name, and what draws it. Returns it, and what marks the chosen one.
+function chooser(label, rowTitles, columnTitles, cells, choose) {
+  const pick = (r, c) => {
+    choose(r, c);
+    buttons[r][c].focus();
+  };
   const buttons = cells.map((row, r) => row.map((cell, c) => {
-    const isChosen = r === chosen[0] && c === chosen[1];
-    const button = html("button", { type: "button", role: "radio", title: cell.name,
-      "aria-label": cell.name, "aria-checked": isChosen, tabindex: isChosen ? 0 : -1 });
+    const button = html("button",
+      { type: "button", role: "radio", title: cell.name, "aria-label": cell.name });
     button.append(cell.draw());
-    button.addEventListener("click", () => choose(r, c, true));
+    button.addEventListener("click", () => pick(r, c));
     button.addEventListener("keydown", (event) => {
       const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
       if (!(event.key in moves)) return;
       event.preventDefault();
       const [dr, dc] = moves[event.key];
-      if (buttons[r + dr] && buttons[r + dr][c + dc]) choose(r + dr, c + dc, true);
+      if (buttons[r + dr] && buttons[r + dr][c + dc]) pick(r + dr, c + dc);
     });
     return button;
   }));
@@ -50,59 +53,20 @@ function chooser(label, rowTitles, columnTitles, cells, chosen, choose) {
   const rows = buttons.flatMap((row, r) => [html("span", {}, rowTitles[r]), ...row]);
   const grid = html("div", { class: "choice", role: "radiogroup", "aria-label": label, style },
     ...heads, ...rows);
-  return html("div", { class: "scroll" }, grid);
+  const check = (row, column) => buttons.forEach((of, r) => of.forEach((button, c) => {
+    const isChosen = r === row && c === column;
+    fill(button, { "aria-checked": isChosen, tabindex: isChosen ? 0 : -1 }, []);
+  }));
+  return { root: html("div", { class: "scroll" }, grid), check };
 }
 
-// A large map with the tokens on its axes.
-function tokenMap(map, label, width, colourOf, show, hide) {
-  const short = (token) => {
-    const letters = [...token];
-    return letters.length > 14 ? `${letters.slice(0, 13).join("")}…` : token;
-  };
-  const room = (tokens) => Math.min(96, 12 + Math.max(...tokens.map((x) => widthOf(short(x)))));
-  const [left, top] = [room(map.tokens), room(map.keys)];
-  const cell = Math.min(26, (width - left - 4) / map.columns, 520 / map.rows);
-  const frame = { x: left, y: top, width: cell * map.columns, height: cell * map.rows };
-  const root = picture(left + frame.width + 4, top + frame.height + 4,
-    `${label} The arrow keys go through the tokens.`);
-  const mark = drawMap(root, frame, map.rows, map.columns, colourOf, show, hide);
-  if (cell >= 9) {
-    map.tokens.forEach((token, i) => root.append(
-      text(left - 5, top + (i + 0.5) * cell + 4, short(token), { "text-anchor": "end" })));
-    map.keys.forEach((token, i) => {
-      const x = left + (i + 0.5) * cell + 4;
-      root.append(text(x, top - 5, short(token), { transform: `rotate(-90 ${x} ${top - 5})` }));
-    });
-  }
-  return { root, mark };
+// A token, kept apart from its surroundings, as some scripts go from right to left.
+function isolated(token) {
+  return `\u2068${token}\u2069`;
 }
 
-// How wide a text of a picture is; letters of some scripts are as wide as two others.
-function widthOf(content) {
-  const context = html("canvas").getContext("2d");
-  context.font = "11px system-ui, sans-serif";
-  return context.measureText(content).width;
-}
-
-// What colours stand for, from the least to the greatest number: as strong as the number is large,
-// or as its root.
-function ramp(series, isSigned, isRoot = false) {
-  const own = `var(${seriesName(series)})`;
-  const below = isDifference ? "var(--series-0)" : "var(--soft)";
-  const [least, steps] = [isSigned ? -1 : 0, 16];
-  const stops = Array.from({ length: steps + 1 }, (_, i) => {
-    const value = least + ((1 - least) * i) / steps;
-    const strength = isRoot ? Math.sqrt(Math.abs(value)) : Math.abs(value);
-    const percent = Math.round(100 * strength);
-    return `color-mix(in srgb, ${value < 0 ? below : own} ${percent}%, transparent)`;
-  });
-  const style = `background: linear-gradient(to right, ${stops.join(", ")})`;
-  return html("span", { class: "ramp", style, "aria-hidden": "true" });
-}
-
-// A token in marks, kept apart from its surroundings, as some scripts go from right to left.
 function quoted(token) {
-  return `“\u2068${token}\u2069”`;
+  return `“${isolated(token)}”`;
 }
 
 function sameTokens(one, other) {
@@ -119,7 +83,7 @@ class Maps {
     this.grids = html("div", { class: "maps" });
     this.large = html("div", { class: "maps" });
     this.values = html("output", { class: "values", "aria-live": "polite" });
-    this.card = html("section", { class: "card" }, html("h4", {}, title),
+    this.card = html("section", { class: "card" }, html("h3", {}, title),
       html("p", { class: "soft" }, explanation), this.switch, this.grids, this.large, this.values);
     this.switch.addEventListener("submit", (event) => event.preventDefault());
   }
@@ -155,27 +119,31 @@ class Maps {
 
   draw() {
     const visible = [...LABELS.keys()].filter((i) => shown.has(i));
-    this.grids.replaceChildren(...visible.map((i) => this.grid(i)));
-    this.drawLarge(visible);
+    this.choosers = new Map(visible.map((i) => [i, this.chooser(i)]));
+    this.grids.replaceChildren(...visible.map((i) => html("figure", {},
+      html("figcaption", {}, key(i), LABELS[i]), this.choosers.get(i).root)));
+    this.drawChosen();
   }
 
-  grid(model) {
+  // What is chosen: its place in the grids, which stay, and its large maps.
+  drawChosen() {
+    this.choosers.forEach(({ check }, model) => check(...this.place(model)));
+    this.drawLarge([...this.choosers.keys()]);
+  }
+
+  chooser(model) {
     const colours = [colour(seriesName(model)), colour("--soft")];
     const cell = (map, head) => ({
       name: this.name(map, head),
       draw: () => canvas(map.rows, map.columns,
         (r, c) => tint(this.strength(map.value(head, r, c)), ...colours)),
     });
-    const { rowTitles, columnTitles, cells, place } = this.cells(model, cell);
-    const choose = (row, column, hasFocus) => {
+    const { rowTitles, columnTitles, cells } = this.cells(model, cell);
+    const choose = (row, column) => {
       this.chosen = { row, column };
-      this.draw();
-      const grid = this.grids.children[[...shown].sort((a, b) => a - b).indexOf(model)];
-      if (hasFocus) grid.querySelector("[aria-checked=true]").focus();
+      this.drawChosen();
     };
-    const caption = html("figcaption", {}, key(model), LABELS[model]);
-    return html("figure", {}, caption,
-      chooser(`${this.axes}, ${LABELS[model]}`, rowTitles, columnTitles, cells, place, choose));
+    return chooser(`${this.axes}, ${LABELS[model]}`, rowTitles, columnTitles, cells, choose);
   }
 
   drawLarge(visible) {
@@ -211,13 +179,17 @@ class Maps {
         [low, high] = [-largest, largest].map((x) => number(x, true));
         parts.push(`, less ${LABELS[0]}`);
       }
-      const [above, below] = [colour(seriesName(model)),
-        colour(isDifference ? "--series-0" : "--soft")];
+      const [above, below] = [colour(seriesName(model)), colour("--soft")];
       const caption = html("figcaption", {}, ...parts, html("br"), low,
         ramp(model, isDifference || this.isSigned, this.isRoot && !isDifference), high);
       figure.append(caption);
       figures.push(figure);
       marks.push({ figure, map, value, strength, above, below, model, head });
+    }
+    if (!figures.length) {
+      const reason = visible.length
+        ? `No difference to show: only ${LABELS[0]} is shown.` : "No model is shown.";
+      figures.push(html("p", { class: "nothing" }, reason));
     }
     this.large.replaceChildren(...figures);
     const show = (pointed) => (c, r) => {
@@ -256,8 +228,9 @@ class Cosines extends Maps {
     this.threshold = html("input", { type: "number", min, max, step, value: threshold });
     this.threshold.addEventListener("input", () => this.drawMeetings());
     this.pairFigure = html("figure", { class: "pair", hidden: "" });
-    this.meetings = html("div", { class: "scroll" });
-    const label = html("label", {}, "Tokens meet where their cosine reaches ", this.threshold);
+    this.meetings = html("div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Tokens that meet" });
+    const label = html("label", {}, "Tokens meet where their cosine is above ", this.threshold);
     this.card.append(this.pairFigure, html("p", {}, label), this.meetings);
   }
 
@@ -286,7 +259,11 @@ class Cosines extends Maps {
   cells(model, cell) {
     const maps = this.maps(model);
     return { rowTitles: [""], columnTitles: maps.map((x) => String(x.layer)),
-      cells: [maps.map((x) => cell(x, 0))], place: [0, maps.indexOf(this.current(model).map)] };
+      cells: [maps.map((x) => cell(x, 0))] };
+  }
+
+  place(model) {
+    return [0, this.maps(model).indexOf(this.current(model).map)];
   }
 
   pair(map, r, c) {
@@ -320,7 +297,11 @@ class Cosines extends Maps {
 
   // Which pairs first come above the threshold after which layer.
   drawMeetings() {
-    const least = Number(this.threshold.value);
+    const least = this.threshold.valueAsNumber;
+    if (Number.isNaN(least)) { // the field is empty
+      this.meetings.replaceChildren();
+      return;
+    }
     const models = [...shown].sort((a, b) => a - b);
     const found = models.map((model) => {
       const maps = this.maps(model);
@@ -329,8 +310,8 @@ class Cosines extends Maps {
       for (let r = 0; r < maps[0].rows; r++) {
         for (let c = r + 1; c < maps[0].columns; c++) {
           const cosines = maps.map((map) => map.value(0, r, c));
-          const place = cosines.findIndex((x) => x >= least);
-          const pair = `${maps[0].tokens[r]} – ${maps[0].tokens[c]}`;
+          const place = cosines.findIndex((x) => x > least);
+          const pair = [r, c].map((i) => isolated(maps[0].tokens[i])).join(" – ");
           if (place >= 0) layers[place].push({ pair, cosine: cosines[place] });
           const cosine = Math.max(...cosines);
           if (cosine > nearest.cosine) {
@@ -355,7 +336,7 @@ class Cosines extends Maps {
         x.pair ? `${x.pair} ${number(x.cosine)}, ${x.layer}` : "none")));
     const heads = models.map((i) => html("th", { scope: "col" }, key(i), LABELS[i]));
     this.meetings.replaceChildren(html("table", {},
-      html("caption", {}, `Pairs of tokens whose cosine first reaches ${number(least)} there`),
+      html("caption", {}, `Pairs of tokens whose cosine is first above ${number(least)} there`),
       html("thead", {}, html("tr", {}, html("td"), ...heads)),
       html("tbody", {}, ...rows, nearest)));
   }
@@ -384,14 +365,14 @@ class Attentions extends Maps {
   }
 
   // Some schemes have several attentions in a layer.
-  place(map) {
+  layerOf(map) {
     const several = this.kinds.length && LABELS.some((_, i) =>
       this.maps(i).some((x) => x.occurrence > 1));
     return `layer ${map.layer}${several ? `, number ${map.occurrence}` : ""}`;
   }
 
   name(map, head) {
-    return `${this.place(map)}, ${head ? `head ${head}` : "mean of the heads"}`;
+    return `${this.layerOf(map)}, ${head ? `head ${head}` : "mean of the heads"}`;
   }
 
   strength(value) {
@@ -401,10 +382,14 @@ class Attentions extends Maps {
   cells(model, cell) {
     const maps = this.maps(model);
     const heads = Array.from({ length: maps[0].heads + 1 }, (_, i) => i);
-    const { map, head } = this.current(model);
-    return { rowTitles: maps.map((x) => this.place(x)),
+    return { rowTitles: maps.map((x) => this.layerOf(x)),
       columnTitles: heads.map((i) => (i ? String(i) : "mean")),
-      cells: maps.map((x) => heads.map((i) => cell(x, i))), place: [maps.indexOf(map), head] };
+      cells: maps.map((x) => heads.map((i) => cell(x, i))) };
+  }
+
+  place(model) {
+    const { map, head } = this.current(model);
+    return [this.maps(model).indexOf(map), head];
   }
 
   pair(map, r, c) {
@@ -415,12 +400,13 @@ class Attentions extends Maps {
 function singleSentences() {
   const holder = document.getElementById("sentence-view");
   if (!holder) return;
+  if (!("DecompressionStream" in window)) {
+    holder.append(html("p", {}, "This browser is too old to unpack this part."));
+    return;
+  }
   const data = read(document.getElementById("sentence-data"));
-  const titles = data.sentences.map(({ number: n, models }) => {
-    const words = models[0].sides[0].tokens.join(" ").replaceAll("@@ ", "").replace("</s>", "");
-    return `${n}: ${words.length > 80 ? `${words.slice(0, 79)}…` : words}`;
-  });
-  const options = titles.map((title, i) => html("option", { value: i }, title));
+  const options = data.sentences.map(({ number: n, title }, i) =>
+    html("option", { value: i, dir: "auto" }, `${n}: ${title}`));
   const select = html("select", { id: "sentence" }, ...options);
   const cosines = new Cosines("Which tokens meet",
     "The cosines of all pairs of tokens: the stronger the colour, the nearer to 1; negative ones " +
@@ -436,7 +422,7 @@ function singleSentences() {
   const choose = async () => {
     const own = ++asked;
     const { models } = data.sentences[Number(select.value)];
-    const unpacked = await Promise.all(models.map((view) => unpack(view, data.scale)));
+    const unpacked = await Promise.all(models.map((view) => unpack(view)));
     if (own !== asked) return; // another was chosen meanwhile
     cosines.models = unpacked;
     attention.models = unpacked;

@@ -57,7 +57,7 @@ def page(
     """
     if wanted < 1:
         raise UserError("a page of tokens shows sentences: ask for one or more")
-    chosen = sentence_views.readable(sample.sentences, wanted)
+    chosen = sentence_views.readable([sample.sentences], wanted)
     part = replace(sample, sentences=[sample.sentences[i] for i in chosen])
     scenes, facts = [], []
     for model in models:
@@ -104,7 +104,7 @@ def side_scenes(group: str, found: Sequence[Path]) -> tuple[list[Scene], list[fl
     return [
         Scene(
             group,
-            f"sentence {path.number}: {' '.join(path.tokens)[:60]}",
+            f"sentence {path.number}: {sentence_views.title(path.tokens)}",
             path.steps,
             [f"{i}. {token}" for i, token in enumerate(path.tokens, 1)],
             (x - mean) @ axes.T,

@@ -297,7 +297,7 @@ def figures_of(found: Sequence[RowFigures]) -> dict[str, Any]:
     """A row of several runs as one."""
     of_runs = [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
     return {
-        **{x: getattr(found[0], x) for x in ("name", "layer", "operator", "occurrence")},
+        **{x: getattr(found[0], x) for x in ("name", "layer", "operator", "occurrence", "time")},
         "figures": means(of_runs),
     }
 

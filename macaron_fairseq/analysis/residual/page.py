@@ -13,6 +13,7 @@ from macaron_fairseq.analysis.residual import pictures, topology_report
 from macaron_fairseq.analysis.residual.glossary import GROUPS, MATRICES, MEASURES
 from macaron_fairseq.analysis.residual.pictures import Effect
 from macaron_fairseq.common import html_page
+from macaron_fairseq.common.wording import number
 
 KINDS = {
     "layers": "Whole layers",
@@ -30,6 +31,9 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
     models, effects = content["models"], content["interventions"]
     sides = [side["side"] for side in models[0]["sides"]]
     headings = {side: side.capitalize() for side in sides}
+    sensitivity = [*topology_report.html_sensitivity(models)]
+    if sensitivity:
+        headings["choices"] = "What the choices change"
     if effects:
         headings["interventions"] = "Interventions"
     headings["numbers"] = "All figures"
@@ -44,7 +48,8 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         f'<p class="soft">{escape(introduction)} Bands show the 95 % interval over the runs of a '
         "model, by Student's t; one run has none.</p>",
         *(part for side in sides for part in one_side(side, models)),
-        *topology_report.html_sensitivity(models),
+        *([f'<h2 id="choices">{headings["choices"]}</h2>'] if sensitivity else []),
+        *sensitivity,
         *interventions(models, effects),
         '<h2 id="numbers">All figures</h2>',
         '<p class="soft">Means, with half of the 95 % interval over runs where there are '
@@ -139,8 +144,7 @@ def sublayer_lines(models: Sequence[Model], side: str, operator: str, name: str)
         if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
             label = occurrence_label(figures.ALL_TOGETHER + 1)
             one = pictures.line(series, of_operator, name, figures.ALL_TOGETHER, label)
-            x = [row["layer"] - 1 + row["occurrence"] / len(occurrences) for row in of_operator]
-            found.append(replace(one, x=x))
+            found.append(replace(one, x=[row["time"] for row in of_operator]))
             continue
         for occurrence in occurrences:
             rows = [row for row in of_operator if row["occurrence"] == occurrence]
@@ -153,8 +157,8 @@ def ends(lines: Sequence[Line], models: Sequence[Model]) -> str:
     """Where each line begins and ends, in words."""
     names = pictures.labels(models)
     return "; ".join(
-        f"{names[x.series]} ({x.label}): {x.means[0]:.3g} at {x.x[0]:g} to {x.means[-1]:.3g} "
-        f"at {x.x[-1]:g}"
+        f"{names[x.series]} ({x.label}): {number(x.means[0])} at {x.x[0]:g} to "
+        f"{number(x.means[-1])} at {x.x[-1]:g}"
         for x in lines
     )
 
@@ -188,6 +192,7 @@ def spectra(name: str, models: Sequence[Model]) -> str:
         "unit circle. They are of a few tokens of the first run. All layers have one scale, and "
         "all products another.",
         "".join(rows),
+        level=3,
     )
 
 
@@ -200,8 +205,8 @@ def singular_values(name: str, models: Sequence[Model]) -> str:
         series, side = names.index(model["label"]), find(model, name)
         values = side["products"][-1]["singular_values"]
         alt = (
-            f"Singular values, {pictures.title(model)}. After all layers from {values[0]:.3g} to "
-            f"{values[-1]:.3g}."
+            f"Singular values, {pictures.title(model)}. After all layers from "
+            f"{number(values[0])} to {number(values[-1])}."
         )
         picture = pictures.singular_values_svg(side, series, limits, alt)
         drawn.append(html_page.figure(picture, html_page.key(series, pictures.title(model))))
@@ -210,6 +215,7 @@ def singular_values(name: str, models: Sequence[Model]) -> str:
         "From the first layer to each, the more layers the stronger the line: geometric means over "
         "tokens and runs. A bottleneck is a fast fall.",
         html_page.panels(drawn),
+        level=3,
     )
 
 
@@ -236,6 +242,7 @@ def interventions(models: Sequence[Model], effects: Sequence[Effect]) -> Iterato
             "Bits per token that one layer's part is worth",
             "Loss without it minus loss of the whole model.",
             html_page.panels(drawn),
+            level=3,
         )
     names = list(effects[0]["figures"])
     yield html_page.folded_table(
@@ -255,8 +262,8 @@ def layers_of(effect: Effect) -> str:
     """The layers that lose a part: encoder 2, or encoder 1 to 4."""
     sides: dict[str, list[int]] = {}
     for place in effect["layers"]:
-        side, _, number = place.partition(":")
-        sides.setdefault(side, []).append(int(number))
+        side, _, layer = place.partition(":")
+        sides.setdefault(side, []).append(int(layer))
     return ", ".join(f"{side} {numbers_of(found)}" for side, found in sides.items())
 
 
@@ -295,4 +302,5 @@ def value(figure: Mapping[str, Any]) -> str:
     if figure["mean"] is None:
         return ""
     margin = figure["margin"]
-    return f"{figure['mean']:.3g}" + ("" if margin is None else f" <small>± {margin:.2g}</small>")
+    interval = "" if margin is None else f" <small>± {number(margin)}</small>"
+    return number(figure["mean"]) + interval

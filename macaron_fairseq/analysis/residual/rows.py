@@ -23,6 +23,7 @@ class RowFigures:
     layer: int  # from 1; of a product the last one
     operator: str
     occurrence: int = 1  # of the operator in the layer
+    time: float | None = None  # of a sub-layer, in layers: where it ends
     figures: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # by token
     eigenvalues: list[list[float]] = field(default_factory=list)  # [real, imaginary]
     singular_values: list[Floats] = field(default_factory=list)  # by token, largest first
@@ -61,10 +62,11 @@ def of_sides(
         sublayers = []
         for layer in layers:
             seen: list[str] = []
-            for one in layer.sublayers:
+            for i, one in enumerate(layer.sublayers, 1):
                 seen.append(one.operator)
                 row = RowFigures(f"{one.layer}: {one.title}", one.layer, one.operator)
                 row.occurrence = seen.count(one.operator)
+                row.time = one.layer - 1 + i / len(layer.sublayers)
                 sublayers.append(filled(row, one))
                 done()
         wholes = []

@@ -128,8 +128,9 @@ def html_sensitivity(models: Sequence[Model]) -> Iterator[str]:
         rows = [[escape(name), *values] for name, *values in sensitivity_rows(model)]
         if rows:
             yield html_page.card(
-                f"What the choices change: {escape(pictures.title(model))}",
+                escape(pictures.title(model)),
                 "One choice at a time. Agreement is the adjusted Rand index with the default's "
                 "communities. Agreement and coupling are means over layers.",
                 html_page.folded_table("By choice", SENSITIVITY_COLUMNS[1:], rows),
+                level=3,
             )

@@ -183,7 +183,7 @@ def published_table(runs: Sequence[Run], published: Sequence[Published], baselin
                 one.task,
                 one.test,
                 one.metric,
-                f"{one.score:.2f}",
+                str(one.score),  # in the digits that were published
                 spread(scores) if scores else NOTHING,
                 number(difference, "+.2f"),
                 f"{one.model}: {one.source}",

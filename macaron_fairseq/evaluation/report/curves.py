@@ -8,12 +8,12 @@ from macaron_fairseq.common import palette, themed_svg
 from macaron_fairseq.evaluation.training.runs import Run
 from macaron_fairseq.evaluation.training.training_log import Curve
 
-TITLE = "loss in validation (dots) and in training (thin), fitted to the last three quarters"
+TITLE = "loss in validation (marks) and in training (thin), fitted to the last three quarters"
 POINTS = 500  # of a curve, at most
 
 
 def draw_png(runs: Sequence[Run]) -> bytes | None:
-    """The learning curves of all runs, one colour for each architecture, as a PNG file.
+    """The learning curves of all runs, a colour and a mark for each architecture, as a PNG file.
 
     None where matplotlib is not installed, or no log holds a figure.
     """
@@ -27,8 +27,7 @@ def draw_png(runs: Sequence[Run]) -> bytes | None:
     axes = figure.subplots()
     archs = draw(axes, runs, palette.LIGHT)
     for i, arch in enumerate(archs):
-        colour = palette.light(i)
-        axes.plot([], [], color=colour, marker="o", ms=3, label=arch)
+        axes.plot([], [], color=palette.light(i), marker=palette.mark(i), ms=4, label=arch)
     axes.set_title(TITLE)
     axes.grid(alpha=0.3)
     axes.legend()
@@ -56,14 +55,15 @@ def draw(axes: Any, runs: Sequence[Run], colours: Sequence[str]) -> list[str]:
     """Draw the curves of all runs; returns the architectures in the order of their colours."""
     archs = list(dict.fromkeys(run.arch for run in runs))
     for run in runs:
-        colour = colours[archs.index(run.arch) % len(colours)]
+        series = archs.index(run.arch)
+        colour = colours[series % len(colours)]
         training = run.training
         if training.train_curve:
             points = zip(*thinned(training.train_curve), strict=True)
             axes.plot(*points, color=colour, alpha=0.4, lw=0.8)
         if training.valid_curve:
             points = zip(*thinned(training.valid_curve), strict=True)
-            axes.plot(*points, color=colour, marker="o", ms=3)
+            axes.plot(*points, color=colour, marker=palette.mark(series), ms=4)
     axes.set(xlabel="updates", ylabel="loss (bits per token)")
     late = late_losses(runs)  # the first ones would press all curves into one
     margin = 0.05 * (max(late) - min(late)) or 0.1

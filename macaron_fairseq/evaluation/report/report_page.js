@@ -41,7 +41,10 @@ for (const section of document.querySelectorAll(".examples")) {
   const output = form.querySelector("output");
   const more = section.querySelector(".more");
   const items = [...section.querySelectorAll("li")];
-  const texts = items.map((item) => item.textContent.toLowerCase());
+  // Of source, reference and translations, not of what the page says about them.
+  const texts = items.map((item) =>
+    [...item.querySelectorAll("[lang]")].map((x) => x.textContent.toLowerCase()).join("\n"),
+  );
   let most = AT_A_TIME;
 
   function show() {
@@ -74,5 +77,20 @@ for (const section of document.querySelectorAll(".examples")) {
     next.tabIndex = -1;
     next.focus();
   });
+  window.addEventListener("beforeprint", () => {
+    most = items.length;
+    show();
+  });
+  window.addEventListener("afterprint", restart);
   show();
 }
+
+// On paper nothing unfolds.
+let unfolded = [];
+window.addEventListener("beforeprint", () => {
+  unfolded = [...document.querySelectorAll("details:not([open])")];
+  for (const details of unfolded) details.open = true;
+});
+window.addEventListener("afterprint", () => {
+  for (const details of unfolded) details.open = false;
+});

@@ -15,6 +15,8 @@ from macaron_fairseq.evaluation.report import curves, provenance, report_tables,
 from macaron_fairseq.evaluation.report.report_tables import Table
 from macaron_fairseq.evaluation.report.verdict import signed
 from macaron_fairseq.evaluation.scores import failures
+from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.tokenization import split_characters
 
 Summary = dict[str, Any]
 
@@ -24,7 +26,8 @@ NARROW_COLUMNS = 3
 
 EXAMPLES = (
     "Sentences whose two translations differ most in sentence BLEU (sacreBLEU, effective order). "
-    "Marked pieces, between spaces, are not in the reference."
+    "Marked pieces, between spaces, are not in the reference; in Chinese and Japanese they are "
+    "characters."
 )
 
 
@@ -158,12 +161,12 @@ def table(shown: Table) -> str:
             + "</tr>"
         )
     note = f'<p class="soft">{inline(shown.note)}</p>' if shown.note else ""
-    return (
-        f'<div class="scroll"><table class="{kind.strip()}" role="table">'
-        f"<caption>{inline(shown.title)}</caption>"
+    content = (
+        f'<table class="{kind.strip()}" role="table"><caption>{inline(shown.title)}</caption>'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table></div>{note}'
+        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
     )
+    return html_page.scrolling(escape(shown.title.replace("`", "")), content) + note
 
 
 # --- sections ------------------------------------------------------------------------------------
@@ -279,7 +282,7 @@ def example(
         rows.append(("source", f'<span lang="{source}" dir="auto">{escape(x["source"])}</span>'))
     rows.append(("reference", f'<span lang="{target}" dir="auto">{escape(x["reference"])}</span>'))
     for side, key, fail in zip(("baseline", "other"), keys, fails, strict=True):
-        words = marked(x[side], x["reference"], lowercase)
+        words = marked(x[side], x["reference"], data["target"], lowercase)
         note = f"BLEU {x[f'{side}_bleu']:.1f}" + (", loops or is cut off" if fail else "")
         rows.append((key, f'<span lang="{target}" dir="auto">{words}</span> <small>{note}</small>'))
     return (
@@ -288,18 +291,28 @@ def example(
     )
 
 
-def marked(hypothesis: str, reference: str, lowercase: bool) -> str:
-    """A translation whose words that the reference does not have are marked."""
+def marked(hypothesis: str, reference: str, language: str, lowercase: bool) -> str:
+    """A translation whose words that the reference does not have are marked.
+
+    Words stand between spaces; in Chinese and Japanese a character is a word.
+    """
+    by_character = short_code(language) in WITHOUT_SPACES
 
     def same(text: str) -> str:
         return text.lower() if lowercase else text
 
-    words = set(same(reference).split())
-    return "".join(
-        escape(part) if part.isspace() or same(part) in words else f"<mark>{escape(part)}</mark>"
-        for part in re.split(r"(\s+)", hypothesis)
-        if part
-    )
+    def words(text: str) -> list[str]:
+        return (split_characters(text) if by_character else text).split()
+
+    known = set(words(same(reference)))
+    shown = ""
+    for part in re.split(r"(\s+)", hypothesis):
+        if part.isspace():
+            shown += escape(part)
+        for word in words(part):
+            found = same(word) in known
+            shown += escape(word) if found else f"<mark>{escape(word)}</mark>"
+    return shown
 
 
 def how_to_repeat(summary: Summary) -> list[str]:

@@ -71,7 +71,7 @@ def sentence(comparison: Summary, baseline: str, where: str) -> str:
         text += " (lower is better)"
     if len(seeds) == 1:
         return f"{text} with seed {seeds[0]}."
-    low, high = (signed(x) for x in difference["interval"])
+    low, high = (interval_end(x) for x in difference["interval"])
     return f"{text} over {len(seeds)} seeds, 95 % interval {low} to {high}."
 
 
@@ -92,6 +92,12 @@ def signed(value: float) -> str:
     """A number with its sign; what is rounded to 0 has none."""
     text = f"{value:+.2f}"
     return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+def interval_end(value: float) -> str:
+    """The same of an interval's end: not 0 where the interval excludes 0."""
+    text = signed(value)
+    return f"{value:+.1g}" if text == "0.00" and value else text
 
 
 def caution(tests: Sequence[Summary]) -> list[str]:
