@@ -184,7 +184,7 @@ def test_larger_resolutions_give_smaller_communities():
 
 def test_without_leiden_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "igraph", None)
-    with pytest.raises(UserError, match=r"GPL.*macaron_fairseq\[leiden\], or take Louvain"):
+    with pytest.raises(UserError, match=r"GPL: pip install leidenalg igraph, or take Louvain"):
         communities.find(planted()[0], GraphChoices(method="leiden"))
 
 
