@@ -157,6 +157,8 @@ def quieten() -> None:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says; --help and mistakes in it end the program."""
+    if words[:1] == ["--"]:  # before a command it says nothing
+        words = words[1:]
     parser = make_parser(words[:1])  # which may import PyTorch, for seconds
     if not words:
         parser.print_help(sys.stderr)

@@ -55,18 +55,21 @@ def main_comparisons(
 
     Returns:
         By system the figures of `compared`, and its baseline. There is the greatest of the seeds' p
-        values, and what Holm's correction for all planned comparisons makes of it. "one sign" says
-        whether all seeds have the same.
+        values, and what Holm's correction for all planned comparisons makes of it. Those with fewer
+        seeds than another have none: they are still to come. "one sign" says whether all seeds have
+        the same.
     """
     made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
     greatest = {name: max(one["p"]) for name, one in made.items()}
-    corrected = p_values.holm(greatest, len(main))
+    most = max((len(one["p"]) for one in made.values()), default=0)
+    whole = {name: p for name, p in greatest.items() if len(made[name]["p"]) == most}
+    corrected = p_values.holm(whole, len(main))
     return {
         name: {
             "baseline": baselines[name],
             **one,
             "greatest": greatest[name],
-            "holm": corrected[name],
+            "holm": corrected.get(name),
             "one sign": one_sign(one["differences"]),
         }
         for name, one in made.items()

@@ -20,6 +20,7 @@ from common.text_recipe import TextRecipe
 from glue_tasks import TASKS
 
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common import files
 from macaron_fairseq.common.names import look_up
 
 HERE = Path(__file__).resolve().parent
@@ -241,6 +242,7 @@ def read(words: Sequence[str]) -> Glue:
         sys.exit("say where GLUE's files are: --glue FOLDER")
     if args.records:
         glue_records.read(args.records)  # which refuses what is none
+        files.refuse_output([], args.records)
     setting = benchmark.read_as(Finetuning, HERE / "finetuning.yaml")
     if args.short_samples:
         refuse_bad_parts(args.short_samples, recipe.block, recipe.max_update)

@@ -25,8 +25,13 @@ VARIANTS = (
     "parallel yoshida4 strang-symmetric/midpoint parallel/midpoint parallel/rk4 "
     "parallel/gated-rk2 yoshida4/midpoint"
 )
-# Options of the recipe that are set here, or stand before --.
-SET_HERE = ("--work", "--archs", "--seeds", "--dry-run")
+# Options of the recipe that are set here, and what to do instead.
+SET_HERE = {
+    "--work": "give it before the word --",
+    "--archs": "--variants names the models",
+    "--seeds": "give it before the word --",
+    "--dry-run": "it has none",
+}
 OF_VARIANT = re.compile("--macaron-(.*scheme|substep)$")  # flags that a name of --variants is for
 
 
@@ -81,7 +86,7 @@ def run(words: Sequence[str]) -> None:
     of_recipe, flags = own_and_flags(options)
     for name in (word.partition("=")[0] for word in of_recipe):
         if name in SET_HERE:
-            sys.exit(f"{name} is no option after --; see --help")
+            sys.exit(f"{name} is not for the recipe here: {SET_HERE[name]}; see --help")
     for flag in (word.partition("=")[0] for word in flags):
         if OF_VARIANT.match(flag):
             sys.exit(

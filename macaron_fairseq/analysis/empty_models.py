@@ -195,7 +195,7 @@ def build(args: Namespace, task: Any) -> Any:
             return build_model(args, task)
     except UserError:
         raise
-    except (AssertionError, ArithmeticError, ValueError, OSError) as error:
+    except (AssertionError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
         raise UserError(f"fairseq cannot build {args.arch}: {error}") from error
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import show
 
 EXAMPLES = """\
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> None:
 
     paths = averaging.select(args.inputs, args.last, args.best)
     files.refuse_output(paths, args.output)
+    if args.output.name == averaging.LAST and args.output.exists():
+        raise UserError(f"{args.output} is what training would go on from: choose another name")
     averaging.save(averaging.average(paths), args.output)
     said = f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}"
     if files.is_stdout(args.output):  # it does not belong into the checkpoint

@@ -10,6 +10,7 @@ from typing import Any
 from macaron_fairseq import api
 from macaron_fairseq.commands.arguments import new_folder, positive
 from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import explain_missing
 from macaron_fairseq.translation import demo
 from macaron_fairseq.translation.demo import Phrase
 
@@ -59,6 +60,12 @@ def run(args: argparse.Namespace) -> None:
     """Translate, print, and with --page measure."""
     about = demo.about()
     demo.texts(args.phrases)  # which refuses too many
+    if args.page:  # now, not after the translations
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as error:
+            explain_missing(error, "matplotlib", "dynamics")
+        files.refuse_unwritable(args.page)
     print("loading both models: up to a minute", file=sys.stderr, flush=True)
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 

@@ -1,9 +1,10 @@
 """`macaron-fairseq distill`: a training set of a teacher's translations."""
 
 import argparse
+import sys
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, folder, not_negative, positive
+from macaron_fairseq.commands.arguments import LARGEST, folder, number, positive
 from macaron_fairseq.commands.searching import (
     WHEN_INTERRUPTED,
     add_device,
@@ -62,17 +63,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep of N hypotheses the one with the highest sentence BLEU against the reference; 1 "
         "is the teacher's own choice (default: 1)",
     )
-    add("--mix", action="store_true", help="put all original pairs before the translations")
+    add(
+        "--mix",
+        action="store_true",
+        help="put all original pairs before the translations; this and what follows is for the "
+        "command that writes FOLDER, which is --join after shards",
+    )
     add(
         "--max-ratio",
-        type=above_zero,
+        type=number(1, LARGEST, "a number of 1 or more"),
         default=4,
         metavar="X",
         help="drop a translation if one side has more than X times the other's tokens (default: 4)",
     )
     add(
         "--max-copied",
-        type=not_negative,
+        type=number(0, 1, "a share from 0 to 1"),
         default=0.5,
         metavar="X",
         help="drop a translation if more than this share of its words is in the source; 1 drops "
@@ -100,13 +106,20 @@ def run(args: argparse.Namespace) -> None:
 
     data = data_folder.read(args.data)
     search = search_of(args)
+    choice = Choice(args.best_of, args.mix, args.max_ratio, args.max_copied)
+    if args.shard and (choice != Choice(args.best_of) or args.keep_parts):
+        print(
+            "note: filters, --mix and --keep-parts have no effect with --shard: give them to "
+            "--join, too",
+            file=sys.stderr,
+        )
     result = distilling.distill(
         args.teacher,
         data,
         args.output,
         search,
         batching_of(args),
-        Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
+        choice,
         lambda: fairseq_engine.load(
             args.teacher, data, search, use_gpu=not args.cpu, precision=args.precision
         ),

@@ -83,7 +83,7 @@ OPTIONS = {
     ),
     "dim": Option(SEVERAL, "D", "dimensions of the space around the sphere"),
     "rho": Option(float, "COSINE", "cosine of all pairs at the start (default: 0, orthogonal)"),
-    "seed": Option(whole(0, 2**63, "of at least 0"), "N", "seed of all random draws"),
+    "seed": Option(whole(0, 2**63, "from 0 to 2^63"), "N", "seed of all random draws"),
     "cosine": Option(
         number(-1, 1 - 1e-9, "a cosine below 1"),
         "C",

@@ -1,6 +1,7 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
     data, *_ = check_all(
         lambda: data_folder.read(args.data),
-        lambda: translator.refuse_missing(args.path, "checkpoint"),
+        lambda: translator.refuse_missing(args.path, "checkpoint or export"),
         lambda: translator.refuse_unreadable(args.input, args.output),
         lambda: refuse_checkpoint(args),
         lambda: refuse_other_engine(args),
@@ -160,9 +161,12 @@ def engine_of(path: str) -> str:
 
 def refuse_other_engine(args: argparse.Namespace) -> None:
     """Raise a `UserError` if the model is not for the engine, or a folder that is no export."""
-    if args.engine == "ctranslate2" or api.is_folder(args.path):
+    is_export = api.is_folder(args.path)
+    if args.engine == "ctranslate2" or is_export:
         require_export(Path(args.path))
-    if args.engine == "fairseq" and api.is_folder(args.path):
+    if args.engine == "ctranslate2" and not is_export and len(args.path.split(os.pathsep)) > 1:
+        raise UserError("CTranslate2 searches with one model: an ensemble is of checkpoints")
+    if args.engine == "fairseq" and is_export:
         raise UserError(
             f"{args.path} is an export: leave out --engine fairseq, or name checkpoints"
         )
@@ -171,7 +175,7 @@ def refuse_other_engine(args: argparse.Namespace) -> None:
 def refuse_other_precision(args: argparse.Namespace) -> None:
     """Raise a `UserError` if a precision is named that the kind of model does not have."""
     is_export = api.is_folder(args.path)
-    if args.compute_type and not is_export:
+    if args.compute_type and not is_export and files.is_there(args.path):
         raise UserError("--compute-type is for an export: a checkpoint takes --fp16 or --bf16")
     if args.precision and is_export:
         raise UserError(f"--{args.precision} is for a checkpoint: an export takes --compute-type")

@@ -23,7 +23,10 @@ class Maps(nn.Module):
     Attributes:
         pairs: which layers meet on each side, from the lowest up.
         maps: for each side, one for each of its pairs.
+        teacher: the SHA-256 of its checkpoint, if that is known.
     """
+
+    teacher = ""
 
     def __init__(
         self, pairs: Mapping[str, Pairs], student: Any, teacher: Any, bias: bool = True
@@ -60,7 +63,7 @@ class Maps(nn.Module):
             for side, met in self.pairs.items()
             for (i, j), (a, b) in zip(met, self.widths[side], strict=True)
         ]
-        return {"layers": ", ".join(found)}
+        return {"layers": ", ".join(found), **({"teacher": self.teacher} if self.teacher else {})}
 
     def set_extra_state(self, state: Mapping[str, str]) -> None:
         """Nothing: `TaughtCriterion.load_state_dict` has compared it."""

@@ -99,7 +99,9 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
                 "out, or take an --arch without it"
             )
         if criterion.teachers is not None and getattr(cfg, "teacher_memory", None):
-            warn_of_new_batches(getattr(whole, "dataset", None), task)
+            distributed = getattr(whole, "distributed_training", None)
+            world = getattr(distributed, "distributed_world_size", 1)
+            warn_of_new_batches(getattr(whole, "dataset", None), task, world)
         if criterion.needs_student:
             backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
             if backend == "fully_sharded":
@@ -152,23 +154,32 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
                     f"now they would be {now}: give the same --teacher and "
                     "--trajectory-layers as before, or begin anew with --reset-optimizer"
                 )
-            logger.warning("the %s were %s until now, and from here on they are %s", name, was, now)
+            logger.warning("%s: %s until now, and %s from here on", name, was, now)
         untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}
         return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
 
 
-def warn_of_new_batches(dataset: Any, task: Any) -> None:
+def warn_of_new_batches(dataset: Any, task: Any, world: int) -> None:
     """Warn that a memory never sees a batch again, where fairseq makes others in each epoch.
+
+    Or that it seldom does, where each epoch divides batches among processes anew.
 
     Args:
         dataset: its options on the data.
         task: the student's.
+        world: the number of processes.
     """
     useless = "--teacher-memory has no effect, since each epoch has other batches"
     if getattr(dataset, "update_epoch_batch_itr", False):  # as --grouped-shuffling, by default
         logger.warning("%s: give --update-epoch-batch-itr False", useless)
     elif os.pathsep in (getattr(of_task(task), "data", None) or ""):
         logger.warning("%s where the training data is in several folders", useless)
+    elif world > 1 and not getattr(dataset, "grouped_shuffling", False):
+        logger.warning(
+            "--teacher-memory saves little: of %d processes each gets batches of the others in the "
+            "next epoch. Add --grouped-shuffling --update-epoch-batch-itr False",
+            world,
+        )
 
 
 def takes_parameters_alone(saved: Any) -> bool:

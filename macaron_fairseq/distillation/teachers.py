@@ -24,9 +24,22 @@ class Teachers:
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], precision: str = "fp32", memory: Memory | None = None
+        self,
+        models: Sequence[nn.Module],
+        precision: str = "fp32",
+        memory: Memory | None = None,
+        sha256: Sequence[str] = ("",),
     ) -> None:
+        """Take them.
+
+        Args:
+            models: they are frozen and moved once they are asked.
+            precision: a key of `PRECISIONS`.
+            memory: of what they say, if they are to have one.
+            sha256: of their files, where they are known.
+        """
         self.models = list(models)
+        self.sha256 = list(sha256)
         self.dtype = PRECISIONS[precision]
         self.memory = memory
         self.device: torch.device | None = None

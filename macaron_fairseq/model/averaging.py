@@ -19,7 +19,7 @@ State = dict[str, Any]
 
 # checkpoint7.pt (an epoch's), checkpoint_7_5000.pt (an update's), checkpoint.best_loss_4.1230.pt
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|\.best_.+)\.pt")
-BEST = "checkpoint_best.pt"
+BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 
 
 def select(

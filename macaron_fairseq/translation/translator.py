@@ -226,7 +226,10 @@ def refuse_missing(paths: str, what: str) -> None:
     if files.is_remote(paths):
         raise UserError(f"{paths} is an address: download the {what}, and name its file")
     try:
-        missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
+        names = paths.split(os.pathsep)
+        if "" in names:
+            raise UserError(f"{paths!r} names a {what} that is empty: was a variable not set?")
+        missing = [path for path in names if not files.is_there(path)]
         if missing and not files.is_there(paths):
             raise UserError(f"{missing[0]}: no such {what}")
     except OSError as error:  # a folder that may not be searched

@@ -208,7 +208,7 @@ def test_each_of_several_mistakes_is_named(tmp_path):
         cli.main([str(word) for word in words])
     assert str(error.value).splitlines() == [
         f"{tmp_path}/b: no such folder",
-        f"{tmp_path}/a.pt: no such checkpoint",
+        f"{tmp_path}/a.pt: no such checkpoint or export",
         f"{tmp_path}/none: no such file",
     ]
 

@@ -1,10 +1,12 @@
 """Students that follow their teacher's layers: which meet, on which spans, and training so."""
 
 import copy
+import hashlib
 import logging
 import math
 import re
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -481,6 +483,7 @@ def test_the_maps_are_all_that_is_saved(teacher):
         "layers": "1 to 2 of the encoder (16 to 24 wide), 2 to 4 of the encoder (16 to 24 wide), "
         "1 to 1 of the decoder (16 to 24 wide), 2 to 2 of the decoder (16 to 24 wide)",
         "spans": "words, words of the encoder; words, words of the decoder",
+        "teacher": hashlib.sha256(Path(teacher.path).read_bytes()).hexdigest(),
     }
     assert {tuple(x.shape) for x in state.values()} == {(24, 16), (24,)} and len(state) == 8
     assert sum(p.numel() for p in ours.parameters()) == 4 * (24 * 16 + 24)
@@ -553,7 +556,23 @@ def test_other_spans_on_resuming_are_told(teacher, caplog):
     ours = following(model, trajectory_spans="tokens", **options)
     with caplog.at_level(logging.WARNING):
         ours.load_state_dict(following(model, **options).state_dict(), strict=True)
-    assert "the spans were words, words of the encoder; " in caplog.text
+    assert "spans: words, words of the encoder; " in caplog.text
+
+
+def test_another_teacher_on_resuming_is_told(teacher, tmp_path, caplog):
+    """Of the same sizes, so that its maps would load."""
+    other = tmp_path / "other.pt"
+    save(other, *LARGER, "--encoder-layers", "4", seed=5)
+    model = build(STUDENT, *FLAGS)
+    first, second = (
+        following(model, teacher=str(x), trajectory_weight=1.0) for x in (teacher.path, other)
+    )
+    with caplog.at_level(logging.WARNING):
+        first.load_state_dict(first.state_dict(), strict=True)
+        assert "until now" not in caplog.text
+        second.load_state_dict(first.state_dict(), strict=True)
+    hashes = [hashlib.sha256(Path(x).read_bytes()).hexdigest() for x in (teacher.path, other)]
+    assert f"teacher: {hashes[0]} until now, and {hashes[1]} from here on" in caplog.text
 
 
 def test_half_precision_states_meet_a_full_teachers(teacher):
@@ -633,6 +652,10 @@ def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher, caplog)
     caplog.clear()
     task.build_criterion(cfg.criterion)
     assert not any("no effect" in said for said in caplog.messages)
+    whole["distributed_training"] = {"distributed_world_size": 2}
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    task.build_criterion(cfg.criterion)
+    assert any("of 2 processes each gets batches of the others" in x for x in caplog.messages)
     task.cfg.data = "a:b"
     task.build_criterion(cfg.criterion)
     assert any("other batches where the training data is in" in x for x in caplog.messages)

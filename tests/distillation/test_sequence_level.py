@@ -15,7 +15,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.stored import CHECKPOINT, binarise, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.distillation.sequence_level import distilling
+from macaron_fairseq.distillation.sequence_level import distilling, translated_pairs
 from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
 from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice, copied
 from macaron_fairseq.evaluation.training import manifest
@@ -204,17 +204,17 @@ def test_filters_and_their_counts(folder, tmp_path):
     assert "dropped: source too long for the teacher 1, cut at" in str(result)
 
 
-def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
-    """Nine tokens are the limit. The reference is the source."""
+def test_best_of_chooses_among_translations_that_can_be_kept(folder, tmp_path):
+    """Nine tokens are the limit, and none may be unknown. The reference is the source."""
     data = write_data(tmp_path / "data")
     cases = {  # from the teacher's best translation on
-        "the": [["er"] * 4, ["the"] * 9, ["est", "the", "the", "the"]],
+        "the": [["er"] * 4, ["the"] * 9, ["the"] * 7 + ["<unk>"], ["est", "the", "the", "the"]],
         "new": [["er"] * 9, ["new"] * 9, ["est"] * 9],
     }
     write_set(data, "train", [([first] * 8, [first] * 8) for first in cases])
     engine = stub({})
     engine.translate_n_best = lambda batches, n: ([cases[x[0]] for x in some] for some in batches)
-    choice = Choice(best_of=3, max_copied=1)
+    choice = Choice(best_of=4, max_copied=1)
     result = distil_with(engine, folder, data, tmp_path / "out", choice)
     assert lines(tmp_path / "out" / "bpe" / "train.de") == ["est the the the"]
     assert result.kept == 1 and result.dropped["cut at the maximum length"] == 1
@@ -334,7 +334,7 @@ def test_ctrl_c_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.splitlines()[-1] == said
 
 
-def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys):
+def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys, monkeypatch):
     out = tmp_path / "out"
     for shard in ("3/3", "1/3"):
         distill(folder, out, "--shard", shard)
@@ -344,9 +344,15 @@ def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys):
     with pytest.raises(UserError, match="was made with best of 1, and now it is 2"):
         distill(folder, out, "--shard", "2/3", "--best-of", "2")
     distill(folder, out, "--shard", "2/3")
-    with pytest.raises(UserError, match=r"no translation is kept \(dropped: lengths too different"):
-        distill(folder, out, "--join", "--max-ratio", "0.01")
+    with monkeypatch.context() as patched:
+        patched.setattr(translated_pairs, "reason_to_drop", lambda *_: translated_pairs.RATIO)
+        none_kept = r"no translation is kept \(dropped: lengths too different"
+        with pytest.raises(UserError, match=none_kept):
+            distill(folder, out, "--join")
     assert not out.exists()
+    capsys.readouterr()
+    distill(folder, out, "--shard", "2/3", "--mix")
+    assert "have no effect with --shard: give them to --join" in capsys.readouterr().err
     distill(folder, out, "--join", *KEEP_ALL)  # filters may change until then
     assert files_of(out) == whole
     assert len(seen.lines()) == SENTENCES

@@ -425,8 +425,8 @@ def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
     [
         (["--variants", "baseline paralel"], "unknown splitting scheme 'paralel'"),
         (["--variants", "parallel parallel"], "schemes: --variants: a variant is named twice"),
-        (["--", "--work", "elsewhere"], "schemes: --work is no option after --; see --help"),
-        (["--", "--seeds=1"], "schemes: --seeds is no option after --; see --help"),
+        (["--", "--work", "elsewhere"], "schemes: --work is not for the recipe here: give it"),
+        (["--", "--seeds=1"], "schemes: --seeds is not for the recipe here: give "),
         (
             ["--cpu"],
             "schemes: there is no option --cpu; options of the recipe follow a word",

@@ -917,14 +917,25 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
     made = distillation_differences.main_comparisons(
         ["word", "sequence", "across"],
         {"word": "none", "sequence": "none", "across": "none-own-bpe"},
-        {"word": found(0.01, 0.02), "sequence": found(0.001), "uld": found(0.5)},
+        {"word": found(0.01, 0.02), "sequence": found(0.001, 0.0005), "uld": found(0.5)},
     )
     # The least of three is multiplied by 3, the next one by 2.
     assert {name: one["holm"] for name, one in made.items()} == pytest.approx(
         {"word": 0.04, "sequence": 0.003}
     )
     assert made["word"]["greatest"] == 0.02 and made["word"]["baseline"] == "none"
-    assert (made["word"]["one sign"], made["sequence"]["one sign"]) == ("no", "-")
+    assert made["word"]["one sign"] == "no"
+    # One that lacks seeds does not make the others' correction less.
+    made = distillation_differences.main_comparisons(
+        ["word", "sequence", "across"],
+        {"word": "none", "sequence": "none", "across": "none-own-bpe"},
+        {"word": found(0.01, 0.02), "sequence": found(0.001)},
+    )
+    assert {name: one["holm"] for name, one in made.items()} == {
+        "word": pytest.approx(0.06),
+        "sequence": None,
+    }
+    assert made["sequence"]["one sign"] == "-"
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):

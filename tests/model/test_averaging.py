@@ -517,6 +517,16 @@ def test_last_best_and_named_files(folder, tmp_path, capsys):
     )
 
 
+def test_what_training_goes_on_from_is_not_replaced(folder):
+    """It holds the optimizer's state, which a mean has not."""
+    last = folder / "checkpoint_last.pt"
+    last.write_bytes(b"with the optimizer's state")
+    with pytest.raises(UserError, match=r"checkpoint_last\.pt is what training would go on from"):
+        cli.main(["average", str(folder), "--last", "2", "-o", str(last)])
+    assert last.read_bytes() == b"with the optimizer's state"
+    last.unlink()
+
+
 def test_what_is_said_does_not_go_into_a_checkpoint_on_stdout(folder, tmp_path):
     words = [served.folder() / "macaron-fairseq", "average", folder, "--best", "2"]
     main("average", folder, "--best", 2, "-o", tmp_path / "mean.pt")

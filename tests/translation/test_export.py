@@ -525,6 +525,8 @@ def test_flags_of_the_other_engine_are_refused(data, exported):
         command("translate", path=CHECKPOINT, data=data, compute_type="int8")
     with pytest.raises(UserError, match=r"^CTranslate2 searches with one model: an ensemble is of"):
         translate(f"{exported}:{CHECKPOINT}", data)
+    with pytest.raises(UserError, match=r"^CTranslate2 searches with one model: an ensemble is of"):
+        translate(f"{CHECKPOINT}:{CHECKPOINT}", data, "--engine", "ctranslate2")
 
 
 def test_the_path_must_be_what_the_engine_takes(data, exported, tmp_path):

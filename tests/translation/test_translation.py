@@ -590,7 +590,7 @@ def test_an_export_says_its_direction(exported):
 
 
 def test_an_address_is_no_file(data):
-    with pytest.raises(UserError, match=r"^s3://x/y\.pt is an address: download the checkpoint,"):
+    with pytest.raises(UserError, match=r"^s3://x/y\.pt is an address: download the checkpoint or"):
         command(data, path="s3://x/y.pt")
 
 
@@ -643,8 +643,10 @@ def test_nothing_of_a_pipe_is_lost_and_text_may_begin_as_an_archive_does(data, t
 
 def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
     good, bad = str(CHECKPOINT), tmp_path / "bad.pt"
-    with pytest.raises(UserError, match=f"^{bad}: no such checkpoint$"):
+    with pytest.raises(UserError, match=f"^{bad}: no such checkpoint or export$"):
         command(data, path=f"{good}:{bad}")
+    with pytest.raises(UserError, match=f"^'{good}:' names a checkpoint or export that is empty: "):
+        command(data, path=f"{good}:")
     bad.write_bytes(CHECKPOINT.read_bytes()[:1000])
     with pytest.raises(UserError, match=f"^{bad} is truncated or not a checkpoint"):
         command(data, path=f"{good}:{bad}")

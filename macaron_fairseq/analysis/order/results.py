@@ -60,7 +60,10 @@ def refuse_unknown(
     schemes: Mapping[str, Any],
     methods: Mapping[str, Any],
 ) -> None:
-    """Raise a `UserError` if there is no scheme or no sub-step of a name."""
+    """Raise a `UserError` if there is no scheme or no sub-step of a name, or one is named twice."""
+    for named, flag in ((scheme_names, "--scheme"), (substep_names, "--substep")):
+        if len({*(named or ())}) < len(named or ()):
+            raise UserError(f"{flag} names one twice: name each once")
     for name in scheme_names or ():
         look_up(schemes, name, "splitting scheme", "--scheme")
     for name in substep_names or ():

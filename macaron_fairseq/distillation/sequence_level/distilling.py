@@ -128,6 +128,7 @@ def translate(
     metric = None
     if best_of > 1:
         metric = metrics.detokenised_bleu(training.data.target, effective_order=True)
+    unknown = training.dictionaries[1].unk_word
 
     def block(
         before: int, sources: Sequence[Tokens], done: Collection[int]
@@ -146,8 +147,10 @@ def translate(
             for i, hypotheses in zip(some, translations, strict=True):
                 best, more = hypotheses[0], dict[str, Any]()
                 if metric:
-                    # One that was cut is dropped, however similar its beginning is.
-                    ranks = [k for k, x in enumerate(hypotheses) if len(x) < longest]
+                    # One that is cut or has an unknown token is dropped, however similar it is.
+                    ranks = [
+                        k for k, x in enumerate(hypotheses) if len(x) < longest and unknown not in x
+                    ]
                     ranks = ranks or [*range(len(hypotheses))]
                     candidates = [hypotheses[k] for k in ranks]
                     reference = training.words(1, before + i)
