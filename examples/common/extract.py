@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from tqdm import tqdm
+from tqdm.utils import CallbackIOWrapper
 
 from common import parallel_text
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.text_lines import decode
 
 Paths = tuple[Path, Path]
@@ -52,11 +54,16 @@ def members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """
     with sound(archive), archive.open("rb") as file:
         size = archive.stat().st_size
-        bar = tqdm.wrapattr(file, "read", total=size, desc=archive.name, disable=None, leave=False)
-        with bar as watched, tarfile.open(fileobj=watched, mode="r|*") as tar:
+        shown = bar(archive.name, "B", total=size, leave=False, unit_scale=True, unit_divisor=1024)
+        with shown, tarfile.open(fileobj=watched(file, shown), mode="r|*") as tar:
             for member in tar:
                 if member.isfile() and (content := tar.extractfile(member)):
                     yield member.name.removeprefix("./"), content
+
+
+def watched(file: IO[bytes], shown: tqdm) -> Any:
+    """The file, whose bytes a bar counts as they are read."""
+    return CallbackIOWrapper(shown.update, file, "read")
 
 
 def chosen(archive: Path, names: Collection[str]) -> Iterator[tuple[str, Iterator[str]]]:

@@ -14,8 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
-from tqdm import tqdm
-
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.text_lines import decode
 from macaron_fairseq.common.wording import counted
 
@@ -59,7 +58,7 @@ def read(source: Path, target: Path) -> Iterator[Pair]:
         with source.open("rb") as one, target.open("rb") as other:
             names = (str(source), str(target))
             lines = pairs(decode(one, names[0]), decode(other, names[1]), names)
-            yield from tqdm(lines, desc=source.name, unit=" pairs", disable=None, leave=False)
+            yield from bar(source.name, " pairs", items=lines, leave=False)
     except OSError as error:
         sys.exit(f"cannot read {error.filename}: {error.strerror}")
 

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from tqdm import tqdm
-
 from common import extract
 from common.parallel_text import written
+from macaron_fairseq.common.progress import bar
 
 EVERY = 200  # lines, of which one is for validation where no document is
 
@@ -63,7 +62,7 @@ def divide(
     with written(*(out / f"{key}.{end}" for key in sets)) as opened:
         files = dict(zip(sets, opened, strict=True))
         content = lines(paths, split_at)
-        for name, line in tqdm(content, unit=" lines", disable=None, leave=False):
+        for name, line in bar("reading", " lines", items=content, leave=False):
             titles[name] = None
             key = where.get(name, "train")
             if key == "train" and drawn:

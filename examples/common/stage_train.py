@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,18 +36,20 @@ def plan(recipe: Recipe) -> Devices:
     """
     if not recipe.dry_run and recipe.stages[0] != "prepare":
         fingerprint(recipe.data)
+    # A dry run prints the commands alone, for a shell to read.
+    tell = partial(say, recipe.name, file=sys.stderr if recipe.dry_run else None)
     devices = train_command.plan(recipe, ask_fairseq.count_gpus(recipe), os.environ)
     if not devices.gpus:
         cores = os.environ.get("OMP_NUM_THREADS") or available_cores()
         processes = f"CPU cores: {cores}, processes: {recipe.processes}"
-        say(recipe.name, f"no GPU: training in fp32 on {processes}")
+        tell(f"no GPU: training in fp32 on {processes}")
         if not find_spec("numba"):
-            say(recipe.name, "it may be faster with Numba: pip install numba")
+            tell("it may be faster with Numba: pip install numba")
         if not recipe.cpu and not hides_gpus() and ask_fairseq.has_nvidia():
-            say(recipe.name, "there is a GPU that this PyTorch cannot use")
-    say(recipe.name, str(devices))
+            tell("there is a GPU that this PyTorch cannot use")
+    tell(str(devices))
     if train_command.FUSED_ADAM in devices.flags:
-        say(recipe.name, "on GPUs fused_adam computes Adam's updates, and resuming is exact")
+        tell("on GPUs fused_adam computes Adam's updates, and resuming is exact")
     if not has_tensorboard():
         print(f"{recipe.name}: no TensorBoard log: pip install tensorboard", file=sys.stderr)
     is_new = any(not (run / manifest.NAME).is_file() for run in recipe.runs())

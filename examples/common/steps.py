@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from macaron_fairseq.common import signals
 LOCK_SECONDS = 10
 INTERRUPTED_SECONDS = 3  # in which a command may end by itself
 TERMINATED_SECONDS = 10  # in which it is to end
+TOLD_SECONDS = 300  # between two words on a long command
 # Of all commands, unless the user has set it.
 ENVIRONMENT = {
     # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
@@ -28,9 +30,9 @@ ENVIRONMENT = {
 Words = list[str | Path]
 
 
-def say(recipe: str, text: str) -> None:
-    """Tell the user, at once though it goes to a pipe."""
-    print(f"{recipe}: {text}", flush=True)
+def say(recipe: str, text: str, file: TextIO | None = None) -> None:
+    """Tell the user, at once though it goes to a pipe: on standard output, or in a file."""
+    print(f"{recipe}: {text}", flush=True, file=file)
 
 
 def hash_of(*texts: str) -> str:
@@ -259,7 +261,7 @@ class Logged:
                     self.file.write(block)
                     sys.stderr.buffer.write(block)
                     sys.stderr.flush()
-            status = self.process.wait()
+            status = self.waited()
         self.file.close()
         if status:
             if not self.is_shown:
@@ -267,6 +269,15 @@ class Logged:
                 print("\n".join(lines[-20:]), file=sys.stderr)
             how = killed(status) if status < 0 else "failed"
             sys.exit(f"{self.name} {how}; see {self.log}")
+
+    def waited(self) -> int:
+        """Its status, once it has ended; where nobody sees its log, a line now and then."""
+        for times in itertools.count(1):
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(TOLD_SECONDS)
+            minutes = times * TOLD_SECONDS // 60
+            print(f"{self.name}: {minutes} minutes so far; see {self.log}", file=sys.stderr)
+        raise AssertionError
 
 
 def shown(words: Sequence[str | Path]) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Thread, Timer
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import sacrebleu
@@ -193,6 +194,25 @@ def test_a_command_that_was_killed_says_nothing_so_the_recipe_does(tmp_path, cap
     with pytest.raises(SystemExit) as end:  # as the recipe itself
         steps.call(["bash", "-c", "kill -TERM $$"])
     assert end.value.code == 128 + 15
+
+
+def test_where_nobody_sees_its_log_a_long_command_is_told_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(steps, "TOLD_SECONDS", 0.2)
+    steps.logged(tmp_path / "log", ["sleep", "0.5"], "sleeping")
+    said = capsys.readouterr().err.splitlines()
+    assert said and all(x.startswith("sleeping: ") for x in said)
+    assert said[0].endswith(f"minutes so far; see {tmp_path / 'log'}")
+
+
+def test_a_dry_run_prints_commands_alone(tmp_path, capsys):
+    """Which a shell may read; what is said of them goes to standard error."""
+    words = ["train", "--dry-run", "--cpu", "--work", str(tmp_path), "--seeds", "1 2"]
+    with patch.object(ask_fairseq, "apart", lambda function, *words: function(*words)):
+        program.main([str(EXAMPLES / "multi30k/reproduce.sh"), *words])
+    printed = capsys.readouterr()
+    commands = [shlex.split(line) for line in printed.out.splitlines()]
+    assert len(commands) == 4 and all("fairseq-train" in words[:3] for words in commands)
+    assert "no GPU: training in fp32" in printed.err
 
 
 def test_every_command_finds_the_same_environment(tmp_path, monkeypatch):
