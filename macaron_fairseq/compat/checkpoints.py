@@ -31,14 +31,20 @@ from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
 # fairseq until 0.8, and so the authors' code, saved these from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 SCALAR = np.float64(0).__reduce__()[0]  # makes a number of its bytes
+ARRAY = np.zeros(1).__reduce__()[0]  # makes an array, which its state then fills
 # All classes in checkpoints of this package and of fairseq that PyTorch does not allow by itself.
 SAFE_GLOBALS: list[Any] = [
     (SavedArguments, f"{Namespace.__module__}.{Namespace.__name__}"),
     *(PassUserDir, *METERS),
     *((meter, f"fairseq.meters.{meter.__name__}") for meter in METERS),
     # Metrics of fairseq are numbers of NumPy at times, such as F1, and the best one is saved.
-    *((SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),  # NumPy 1 and 2
-    *(np.dtype, type(np.dtype("f4")), type(np.dtype("f8"))),
+    # With --eval-bleu the counts of n-grams are arrays.
+    *(
+        (made_by, f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")  # NumPy 1 and 2
+        for made_by, name in ((SCALAR, "scalar"), (ARRAY, "_reconstruct"))
+    ),
+    *(np.ndarray, np.dtype, *(type(np.dtype(x)) for x in ("f4", "f8", "i8"))),
 ]
 # The first process sends a checkpoint to the others with the configuration in omegaconf's classes,
 # and with placeholders for the tensors, which follow. None of these classes runs anything.

@@ -66,8 +66,9 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def hold_weights(self, rows: int) -> None:
-        """See `constant_weights`."""
-        self.constant = ConstantLinear(self.weight, self.bias, rows)
+        """See `constant_weights`. Hooks of pruning and the like make a weight at each call."""
+        if isinstance(self.weight, nn.Parameter):
+            self.constant = ConstantLinear(self.weight, self.bias, rows)
 
     def release_weights(self) -> None:
         """See `constant_weights`."""

@@ -4,8 +4,8 @@ fairseq's encoder, decoder and layers have fixed arguments. What else is known o
 it as attributes:
 
     attribute                   set by                               read by
-    encoder.is_padded           the model, for one pass              the encoder
-    decoder.begins_with_words   the model, for one pass              the decoder
+    source.is_padded            the model, for one pass              the encoder
+    previous.ends_in_padding    the model, for one pass              the decoder
     mask.hides_future           the decoder's buffered_future_mask   attention
     padding.added_to_scores     attention, in the first layer        attention, in the others
 
@@ -39,7 +39,6 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
 
     layer_class = FusedEncoderLayer
     dropout_module: FairseqDropout
-    is_padded: bool | None = None  # of the batch, where the model has asked already
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -54,7 +53,8 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
     ) -> dict[str, Any]:
         """fairseq's encoder, which asks once whether there is padding, not once for each layer."""
         padding = src_tokens.eq(self.padding_idx)
-        is_padded = bool(padding.any()) if self.is_padded is None else self.is_padded
+        known = getattr(src_tokens, "is_padded", None)  # where the model has asked already
+        is_padded = bool(padding.any()) if known is None else known
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if is_padded:
             x = x * (1 - padding.unsqueeze(-1).type_as(x))
@@ -97,7 +97,6 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
     layer_class = FusedDecoderLayer
     dropout_module: FairseqDropout
-    begins_with_words = False  # True once it is known that no target begins with padding
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,7 +117,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
             drops_layers = self.training and self.decoder_layerdrop > 0
             caches.begin(incremental_state, rows, takes_all=not drops_layers)
         elif (
-            self.begins_with_words
+            getattr(prev_output_tokens, "ends_in_padding", False)
             and not full_context_alignment
             and not self.cross_self_attention
             and inherits(self, MacaronTransformerDecoder, "extract_features_scriptable")
@@ -201,6 +200,12 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
             super().reorder_incremental_state_scripting(incremental_state, new_order)
 
 
+def pads_before_words(tokens: Tensor, padding: int) -> Tensor:
+    """Where padding stands just before a word, as on the left or within, (batch, length - 1)."""
+    is_padding = tokens.eq(padding)
+    return is_padding[:, :-1] > is_padding[:, 1:]
+
+
 class FusedTransformerModel(MacaronTransformerModel):
     """`macaron_transformer` with `--macaron-kernels fused`."""
 
@@ -222,14 +227,16 @@ class FusedTransformerModel(MacaronTransformerModel):
         inputs = src_tokens, src_lengths, prev_output_tokens
         if src_tokens.device.type == "cpu":
             return super().forward(*inputs, *args, **kwargs)
-        looked_at = (src_tokens, self.encoder), (prev_output_tokens[:, 0], self.decoder)
-        padded = [tokens.eq(side.padding_idx).any() for tokens, side in looked_at]
-        is_padded, has_left = torch.stack(padded).tolist()
-        self.encoder.is_padded, self.decoder.begins_with_words = is_padded, not has_left
+        source: Any = src_tokens
+        previous: Any = prev_output_tokens
+        before = pads_before_words(previous, self.decoder.padding_idx)
+        asked = source.eq(self.encoder.padding_idx).any(), before.any()
+        source.is_padded, is_before = torch.stack(asked).tolist()
+        previous.ends_in_padding = not is_before
         try:
             return super().forward(*inputs, *args, **kwargs)
-        finally:
-            self.encoder.is_padded, self.decoder.begins_with_words = None, False
+        finally:  # somebody may change these tensors
+            del source.is_padded, previous.ends_in_padding
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> GeneratorHubInterface:

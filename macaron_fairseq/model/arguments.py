@@ -106,6 +106,16 @@ def steps_of(cfg: Any, side: str) -> splitting.Steps:
     return getattr(splitting.get(scheme_of(cfg, side), flag), side)
 
 
+def refuse_scales(args: Namespace) -> None:
+    """Raise a `UserError` at fairseq's further norms and factors (NormFormer)."""
+    for name in ("scale_attn", "scale_fc", "scale_heads", "scale_resids"):
+        if getattr(args, name, False):
+            raise UserError(
+                f"--{name.replace('_', '-')} is for fairseq's own layers: leave it out, or take "
+                "fairseq's architecture"
+            )
+
+
 def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
     """Refuse dictionaries and widths of two languages that do not fit the flags.
 

@@ -60,7 +60,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         complete_positions(args, task)
         args = as_namespace(args)
         cls.complete(args, task)
-        refuse_scales(args)
+        arguments.refuse_scales(args)
         refuse_unlike_embeddings(args)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
@@ -117,16 +117,6 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
 def add_fairseqs_arguments(parser: ArgumentParser) -> None:
     """Add those of `transformer_lm`, without defaults, which an architecture sets."""
     gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
-
-
-def refuse_scales(args: Namespace) -> None:
-    """Raise a `UserError` at fairseq's further norms and factors (NormFormer)."""
-    for name in ("scale_attn", "scale_fc", "scale_heads", "scale_resids"):
-        if getattr(args, name, False):
-            raise UserError(
-                f"--{name.replace('_', '-')} is for fairseq's own layers: leave it out, or take a "
-                "transformer_lm"
-            )
 
 
 def refuse_unlike_embeddings(args: Namespace) -> None:

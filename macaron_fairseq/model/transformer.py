@@ -93,6 +93,7 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
         released.upgrade_args(args)
         complete_layers_to_keep(args)
         cls.complete(args, task)
+        arguments.refuse_scales(args)
         arguments.refuse_unlike_embeddings(args, task)
         model = super().build_model(args, task)
         initialization.start(model, args)

@@ -115,6 +115,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
     parser.add_argument("--context-window", type=int, default=0)
     parser.add_argument("--eval-bleu", action="store_true")
+    parser.add_argument("--report-accuracy", action="store_true")
     parser.add_argument("--num-batch-buckets", type=int, default=0)
     parser.add_argument("--buffer-size", type=int, default=0)
     parser.add_argument("--input", default="-")

@@ -27,6 +27,8 @@ DICTIONARIES = {
     "sentence_prediction": "input0/dict.txt",
 }
 TRANSLATION = "translation", "macaron_translation"  # other tasks may compute BLEU unasked
+# What criteria of this package log in training alone.
+OF_TRAINING = "kd_loss", "teacher_entropy", "trajectory_loss", "cross_loss"
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 
@@ -89,6 +91,15 @@ def refuse_untold(line: CommandLine) -> None:
     has_bleu = args.eval_bleu or args.disable_validation or args.task not in TRANSLATION
     if args.best_checkpoint_metric == "bleu" and not has_bleu:
         raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
+    if args.best_checkpoint_metric in OF_TRAINING and not args.disable_validation:
+        raise UserError(
+            f"--best-checkpoint-metric {args.best_checkpoint_metric} is computed in training alone:"
+            " give loss, or another that is validated"
+        )
+    has_accuracy = args.report_accuracy or args.disable_validation
+    is_smoothed = "label_smoothed_cross_entropy" in (args.criterion or "")
+    if args.best_checkpoint_metric == "accuracy" and is_smoothed and not has_accuracy:
+        raise UserError("--best-checkpoint-metric accuracy needs --report-accuracy")
 
 
 def refuse_without_task(args: Namespace) -> None:

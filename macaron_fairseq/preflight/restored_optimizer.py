@@ -88,7 +88,12 @@ def refuse_other_schedule(path: Path, state: dict[str, Any], args: Namespace) ->
     if not state.get("last_optimizer_state") or args.reset_lr_scheduler:
         return
     saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state")
-    if saved is not None and "best" not in saved and args.lr_scheduler not in WITHOUT_BEST:
+    # PyTorch's compares the next loss with it, and cannot with none.
+    is_plateau = args.lr_scheduler == "reduce_lr_on_plateau"
+    lacks_best = saved is not None and (
+        "best" not in saved or (is_plateau and saved["best"] is None)
+    )
+    if lacks_best and args.lr_scheduler not in WITHOUT_BEST:
         raise UserError(
             f"{path} was trained with another schedule than --lr-scheduler {args.lr_scheduler}: "
             "add --reset-lr-scheduler, or give the same flags as before"

@@ -26,7 +26,7 @@ from helpers.commands import apply
 from helpers.paths import FIXTURES, USER_DIR
 from helpers.processes import run
 from helpers.small import parse
-from helpers.toy_corpus import TRAIN
+from helpers.toy_corpus import TRAIN, train
 from omegaconf import AnyNode, DictConfig, OmegaConf
 
 import macaron_fairseq
@@ -500,6 +500,18 @@ def test_a_kill_while_fairseq_copies_leaves_the_checkpoint_before(tmp_path, monk
         checkpoint_utils.PathManager.copy(str(new), str(old), overwrite=True)
     assert old.read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, old.name]
+
+
+@pytest.mark.slow
+def test_a_run_that_computes_bleu_is_resumed(data_bin, tmp_path):
+    """Its checkpoints hold the counts of n-grams, as arrays."""
+    flags = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 3}', "--eval-bleu-detok"]
+    flags += ["space", "--max-epoch"]
+    train(data_bin, tmp_path, *flags, "1")
+    state = checkpoints.load(tmp_path / "checkpoint_last.pt")
+    assert "_bleu_counts" in str(state["extra_state"]["metrics"])
+    done = train(data_bin, tmp_path, *flags, "2")
+    assert "Loaded checkpoint" in done.stdout
 
 
 @pytest.mark.slow

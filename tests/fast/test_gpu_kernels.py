@@ -14,7 +14,7 @@ from torch.nn import functional
 from macaron_fairseq.fast import gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
-from macaron_fairseq.fast.transformer import FusedTransformerDecoder
+from macaron_fairseq.fast.transformer import FusedTransformerDecoder, pads_before_words
 from macaron_fairseq.schemes.substeps import SUBSTEPS, SubStep
 
 EXACT = {"dtype": torch.float64, "requires_grad": True}
@@ -177,11 +177,27 @@ def test_so_is_a_layer_of_a_users_own(kind, monkeypatch):
 
 def test_a_decoder_of_a_users_own_is_asked_for_features(monkeypatch):
     model = build("macaron_transformer", *SMALL).eval()
-    monkeypatch.setattr(FusedTransformerDecoder, "begins_with_words", True)
+    source, lengths, previous = batch()
+    previous.ends_in_padding = True  # as the model says of a batch on a GPU
 
     def sevens(self, *args, **kwargs):
         x, extra = TransformerDecoderBase.extract_features_scriptable(self, *args, **kwargs)
         return torch.full_like(x, 7), extra
 
     monkeypatch.setattr(FusedTransformerDecoder, "extract_features_scriptable", sevens)
-    assert model(*batch(), features_only=True)[0].eq(7).all()
+    assert model(source, lengths, previous, features_only=True)[0].eq(7).all()
+
+
+@pytest.mark.parametrize(
+    ("row", "is_before"),
+    [
+        ([2, 5, 6, 7], False),
+        ([2, 5, 1, 1], False),
+        ([1, 2, 5, 6], True),
+        ([2, 1, 5, 6], True),  # within, which the future does not hide from later words
+        ([1, 1, 1, 1], False),  # of which no feature counts
+    ],
+)
+def test_padding_before_words_is_seen(row, is_before):
+    tokens = torch.tensor([[2, 8, 9, 1], row])
+    assert bool(pads_before_words(tokens, 1).any()) == is_before

@@ -176,6 +176,11 @@ def test_what_a_command_is_not_told(tmp_path):
     )
     said = untold("train", "--best-checkpoint-metric", "bleu")
     assert said == "--best-checkpoint-metric bleu needs --eval-bleu, which computes it"
+    said = untold("train", "--best-checkpoint-metric", "kd_loss")
+    assert said.startswith("--best-checkpoint-metric kd_loss is computed in training alone: give ")
+    words = ["--criterion", "chunked_label_smoothed_cross_entropy"]
+    said = untold("train", "--best-checkpoint-metric", "accuracy", *words)
+    assert said == "--best-checkpoint-metric accuracy needs --report-accuracy"
     nosuch = tmp_path / "nosuch"
     said = untold("interactive", "--path", STORED, "--input", nosuch)
     assert said == f"--input {nosuch}: no such file"
@@ -203,6 +208,8 @@ def test_commands_that_are_told_all():
         ("train", "--task", "masked_lm", "--criterion", "chunked_masked_lm"),
         ("train", "--best-checkpoint-metric", "bleu", "--eval-bleu"),
         ("train", "--best-checkpoint-metric", "ppl"),
+        ("train", "--best-checkpoint-metric", "accuracy", "--criterion", "sentence_prediction"),
+        ("train", "--best-checkpoint-metric", "accuracy", "--report-accuracy"),
         ("train", "--best-checkpoint-metric", "bleu", "--disable-validation"),
         ("train", "--best-checkpoint-metric", "bleu", "--task", "a_users_own"),
     ):
