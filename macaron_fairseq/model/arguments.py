@@ -121,6 +121,10 @@ def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
 
     fairseq would reject them later, or compute wrongly.
     """
+    if getattr(args, "tie_adaptive_weights", False):
+        raise UserError(
+            "--tie-adaptive-weights needs adaptive input, which translation has not: leave it out"
+        )
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(

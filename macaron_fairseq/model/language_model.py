@@ -128,6 +128,11 @@ def refuse_unlike_embeddings(args: Namespace) -> None:
     if args.tie_adaptive_weights:
         if not args.adaptive_input:
             raise UserError("--tie-adaptive-weights needs --adaptive-input: give it, or drop this")
+        if args.decoder_input_dim != args.decoder_output_dim:
+            raise UserError(
+                f"--tie-adaptive-weights needs one width, but --decoder-input-dim is "
+                f"{args.decoder_input_dim} and --decoder-output-dim {args.decoder_output_dim}"
+            )
         for name in ("cutoff", "factor"):
             ours, theirs = (getattr(args, f"adaptive_{x}_{name}") for x in ("input", "softmax"))
             if ours != theirs:

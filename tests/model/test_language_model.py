@@ -315,6 +315,11 @@ def test_what_does_not_go_together_is_refused(arch):
             "--adaptive-softmax-cutoff 10,40",
             "--adaptive-input-cutoff is 20,40 and --adaptive-softmax-cutoff 10,40",
         ),
+        (
+            "--adaptive-input --adaptive-input-cutoff 20,40 --tie-adaptive-weights "
+            "--adaptive-softmax-cutoff 20,40 --decoder-output-dim 8",
+            "needs one width, but --decoder-input-dim is 256 and --decoder-output-dim 8",
+        ),
         ("--share-decoder-input-output-embed --decoder-output-dim 8", "give it 256, or drop one"),
     ],
 )

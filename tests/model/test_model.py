@@ -361,6 +361,10 @@ def test_masked_encoder_attention_and_fc_results():
             ["--encoder-embed-dim", "64", "--decoder-embed-dim", "32", "--share-all-embeddings"],
             "needs one width",
         ),
+        (
+            ["--adaptive-softmax-cutoff", "10,30", "--tie-adaptive-weights"],
+            "--tie-adaptive-weights needs adaptive input, which translation has not: leave it out",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(flags, sentence):
