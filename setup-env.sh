@@ -84,7 +84,7 @@ torch_version() {
 import re
 from importlib.metadata import version
 found = version("torch")
-is_early = re.match(r"2\.6\.\d+(a|b|rc|\.dev)", found)  # which pip takes for less than 2.6
+is_early = re.match(r"2\.6(\.0)?(a|b|rc|\.dev)", found)  # which pip takes for less than 2.6
 if tuple(map(int, re.findall(r"\d+", found)[:2])) >= (2, 6) and not is_early:
     print(found)
 EOF
@@ -245,10 +245,7 @@ install_fairseq() {
 
 install_project() {
     say "4/4 this project, its tools and the rest: about a minute"
-    # "compat" puts this folder on Python's path. Otherwise Python takes a clone's own folder,
-    # where it has the package's name and is in the current one, for an empty package.
-    run_pip install -c "$state/constraints.txt" --config-settings editable_mode=compat \
-        -e '.[docs,quickstart,test]'
+    run_pip install -c "$state/constraints.txt" -e '.[docs,quickstart,test]'
 }
 
 report() {

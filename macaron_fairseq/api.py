@@ -33,17 +33,24 @@ Name = str | Path
 Lines = Sequence[str] | Path  # sentences, or a file with one on each line
 Text = TypeVar("Text", str, list[str])
 
+ONE_EXPORT = "CTranslate2 searches with one model: an ensemble is of checkpoints"
+
 
 # --- translation ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Translator:
-    """Trained models that translate raw text; `load` makes one. Threads take turns with it."""
+    """Trained models that translate raw text; `load` makes one.
+
+    Threads take turns with it. Each process loads its own.
+    """
 
     engine: "Engine"
     data: "DataFolder"
-    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _turn: threading.Lock = field(
+        default_factory=threading.Lock, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def _encode(self) -> Any:
@@ -190,7 +197,7 @@ def load_engine(
         options = {"device": device, "compute_type": compute_type}
         return CTranslate2Engine(Path(path), data, search, batching or USUAL, **options)
     if any(map(is_folder, path.split(os.pathsep))):
-        raise UserError("CTranslate2 searches with one model: an ensemble is of checkpoints")
+        raise UserError(ONE_EXPORT)
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.translation import fairseq_engine
 

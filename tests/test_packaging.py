@@ -118,3 +118,10 @@ def test_installed_into_an_empty_environment(kind, request, tmp_path):
     assert call(command, "--version", cwd=tmp_path).split()[-1] in archive.name
     place = Path(call(command, "user-dir", cwd=tmp_path).strip())
     assert place.is_relative_to(tmp_path) and (place / "py.typed").is_file()
+
+
+def test_the_folder_around_a_clone_imports_the_package(tmp_path):
+    """Python would take the clone, which may have its name, for a package without code."""
+    (tmp_path / "macaron_fairseq").symlink_to(ROOT)
+    asked = "import macaron_fairseq; print(macaron_fairseq.load.__name__)"
+    assert call(sys.executable, "-c", asked, cwd=tmp_path) == "load\n"

@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import itertools
 import os
 import shlex
 import shutil
@@ -21,7 +20,7 @@ from macaron_fairseq.common import signals
 LOCK_SECONDS = 10
 INTERRUPTED_SECONDS = 3  # in which a command may end by itself
 TERMINATED_SECONDS = 10  # in which it is to end
-TOLD_SECONDS = 300  # between two words on a long command
+TOLD_MINUTES = 5  # between two words on a long command
 # Of all commands, unless the user has set it.
 ENVIRONMENT = {
     # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
@@ -272,12 +271,13 @@ class Logged:
 
     def waited(self) -> int:
         """Its status, once it has ended; where nobody sees its log, a line now and then."""
-        for times in itertools.count(1):
-            with suppress(subprocess.TimeoutExpired):
-                return self.process.wait(TOLD_SECONDS)
-            minutes = times * TOLD_SECONDS // 60
-            print(f"{self.name}: {minutes} minutes so far; see {self.log}", file=sys.stderr)
-        raise AssertionError
+        minutes = 0
+        while True:
+            try:
+                return self.process.wait(60 * TOLD_MINUTES)
+            except subprocess.TimeoutExpired:
+                minutes += TOLD_MINUTES
+                print(f"{self.name}: {minutes} minutes so far; see {self.log}", file=sys.stderr)
 
 
 def shown(words: Sequence[str | Path]) -> str:

@@ -126,7 +126,7 @@ def as_planned(planned: dict[str, dict[str, Any]]) -> list[str]:
             " ".join(map(str, one["seeds"])),
             difference(one),
             f"{one['greatest']:.3f}",
-            f"{one['holm']:.3f}",
+            number(one["holm"], ".3f"),
             one["one sign"],
         ]
         for name, one in planned.items()

@@ -30,7 +30,7 @@ SET_HERE = {
     "--work": "give it before the word --",
     "--archs": "--variants names the models",
     "--seeds": "give it before the word --",
-    "--dry-run": "it has none",
+    "--dry-run": "there is no dry run",
 }
 OF_VARIANT = re.compile("--macaron-(.*scheme|substep)$")  # flags that a name of --variants is for
 

@@ -57,6 +57,11 @@ function outline(dimensions) {
   return lines;
 }
 
+// The number of a cluster has all its digits.
+function written(value) {
+  return Number.isInteger(value) ? String(value) : number(value);
+}
+
 class Shown {
   constructor(scene, positions, values, flat) {
     Object.assign(this, { scene, positions, values });
@@ -80,7 +85,7 @@ class Shown {
   // A point's name, its values and where it is.
   facts(step, point) {
     const values = Object.entries(this.values).map(
-      ([name, value]) => `${name}: ${number(value(step, point))}`,
+      ([name, value]) => `${name}: ${written(value(step, point))}`,
     );
     const place = this.dimensions.map((_, k) => number(this.positions(step, point, k)));
     return [this.scene.names[point], ...values, `(${place.join(", ")})`];
@@ -203,7 +208,7 @@ async function choose() {
 function stop() {
   playing = null;
   find("play").textContent = "Play";
-  find("values").ariaLive = "polite";
+  find("values").setAttribute("aria-live", "polite");
 }
 
 async function play() {
@@ -211,7 +216,7 @@ async function play() {
   const slider = find("step");
   if (slider.value === slider.max) slider.value = 0;
   find("play").textContent = "Stop";
-  find("values").ariaLive = "off"; // nobody can listen as fast
+  find("values").setAttribute("aria-live", "off"); // nobody can listen as fast
   const slow = shown.scene.steps.length < 40 ? 5 : 1; // layers are few
   const own = (playing = {});
   while (slider.value !== slider.max) {
@@ -225,13 +230,13 @@ async function play() {
 
 async function start() {
   await loadLibrary();
+  await choose();
   for (const id of ["step", "turn", "paths", "names", "point"])
     find(id).addEventListener("input", draw);
   find("choice").addEventListener("input", choose);
   find("play").addEventListener("click", play);
   find("controls").addEventListener("submit", (event) => event.preventDefault());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  await choose();
 }
 
 if ("DecompressionStream" in window) await start();

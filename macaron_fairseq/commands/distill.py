@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--mix",
         action="store_true",
-        help="put all original pairs before the translations; this and what follows is for the "
-        "command that writes FOLDER, which is --join after shards",
+        help="put all original pairs before the translations; this, the two filters and "
+        "--keep-parts are for the command that writes FOLDER, which is --join after shards",
     )
     add(
         "--max-ratio",

@@ -46,7 +46,7 @@ examples:
   macaron-fairseq translate --path averaged.pt --data DATA   (on a terminal: asks and answers)
   tail -f talk.en | macaron-fairseq translate --path averaged.pt --data DATA --batch-lines 1
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
-  macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
+  macaron-fairseq translate --path averaged.int8 --data DATA news.en -o news.de
 
 a long file by eight jobs, which may be killed and started again; when all are done, join,
 with the flags that the jobs had:
@@ -161,11 +161,12 @@ def engine_of(path: str) -> str:
 
 def refuse_other_engine(args: argparse.Namespace) -> None:
     """Raise a `UserError` if the model is not for the engine, or a folder that is no export."""
-    is_export = api.is_folder(args.path)
+    is_export, names = api.is_folder(args.path), args.path.split(os.pathsep)
+    is_mixed = not is_export and any(map(api.is_folder, names))
+    if is_mixed or (args.engine == "ctranslate2" and not is_export and len(names) > 1):
+        raise UserError(api.ONE_EXPORT)
     if args.engine == "ctranslate2" or is_export:
         require_export(Path(args.path))
-    if args.engine == "ctranslate2" and not is_export and len(args.path.split(os.pathsep)) > 1:
-        raise UserError("CTranslate2 searches with one model: an ensemble is of checkpoints")
     if args.engine == "fairseq" and is_export:
         raise UserError(
             f"{args.path} is an export: leave out --engine fairseq, or name checkpoints"
@@ -175,7 +176,8 @@ def refuse_other_engine(args: argparse.Namespace) -> None:
 def refuse_other_precision(args: argparse.Namespace) -> None:
     """Raise a `UserError` if a precision is named that the kind of model does not have."""
     is_export = api.is_folder(args.path)
-    if args.compute_type and not is_export and files.is_there(args.path):
+    is_there = any(map(files.is_there, args.path.split(os.pathsep)))
+    if args.compute_type and not is_export and is_there:
         raise UserError("--compute-type is for an export: a checkpoint takes --fp16 or --bf16")
     if args.precision and is_export:
         raise UserError(f"--{args.precision} is for a checkpoint: an export takes --compute-type")

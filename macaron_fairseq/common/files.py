@@ -288,7 +288,8 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
 
 def refuse_busy(partial: Path, path: Path) -> None:
     """Raise a `UserError` if another process writes this file for a long time."""
-    with suppress(FileNotFoundError, locks.NoLocksError), partial.open("r+b") as file:
+    unlocked = FileNotFoundError, PermissionError, locks.NoLocksError
+    with suppress(*unlocked), partial.open("r+b") as file:
         if not locks.claim(file):
             raise UserError(
                 f"another process is writing {path}: wait until it ends, or choose another name"

@@ -17,4 +17,9 @@ def number(value: float) -> str:
     if 1e-6 < missing < 0.01:
         places = 2 - math.floor(math.log10(missing))
         return f"{value:.{places}f}".rstrip("0")
-    return f"{float(f'{value:.3g}'):g}"  # 1230, not 1.23e+03
+    rounded = float(f"{value:.3g}")
+    if not rounded or not 1e-6 <= abs(rounded) < 1e21:
+        return f"{rounded:g}"
+    places = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:.{places}f}"  # 1230, not 1.23e+03
+    return text.rstrip("0").rstrip(".") if places else text

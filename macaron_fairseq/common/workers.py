@@ -49,11 +49,11 @@ class Workers(AbstractContextManager):
         self.ahead = 2 * count
         self.advice = advice
         context = multiprocessing.get_context(start_method)
-        self.pool = ProcessPoolExecutor(count, context, _start, (function,))
         try:
+            self.pool = ProcessPoolExecutor(count, context, _start, (function,))
             self.pool.submit(int)  # it starts none before
         except (OSError, AssertionError) as error:  # too many, or this process may not have any
-            for process in self.processes:
+            for process in self.processes if hasattr(self, "pool") else []:
                 process.kill()
                 process.join()
             raise UserError(

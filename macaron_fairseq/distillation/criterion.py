@@ -205,7 +205,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self.following = self.following_class(
             self.plan, student, self.teachers.models[0], self.task, self.train_subset
         )
-        self.following.teacher = self.teachers.sha256[0]
+        self.following.teacher = self.teachers.sha256()
         logger.info(
             "trajectory, with weight %g: %s", self.trajectory_weight, self.following.describe()
         )

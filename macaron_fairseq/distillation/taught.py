@@ -98,13 +98,12 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
                 "--adaptive-softmax-cutoff needs fairseq's --criterion adaptive_loss: leave it "
                 "out, or take an --arch without it"
             )
+        distributed = getattr(whole, "distributed_training", None)
         if criterion.teachers is not None and getattr(cfg, "teacher_memory", None):
-            distributed = getattr(whole, "distributed_training", None)
             world = getattr(distributed, "distributed_world_size", 1)
             warn_of_new_batches(getattr(whole, "dataset", None), task, world)
         if criterion.needs_student:
-            backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
-            if backend == "fully_sharded":
+            if getattr(distributed, "ddp_backend", None) == "fully_sharded":
                 raise UserError(
                     "a loss that reads the student's layers does not go with --ddp-backend "
                     "fully_sharded, which spreads their parameters over the GPUs"

@@ -14,7 +14,6 @@ from fairseq.data import Dictionary
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import teacher_fit
 from macaron_fairseq.distillation.layers import DECODER, ENCODER
@@ -51,8 +50,7 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
     models = load_models(path, copy.copy(task))
     for name, model in zip(names, models, strict=True):
         teacher_fit.refuse_fewer_positions(name, model, task)
-    hashes = [files.sha256(Path(name)) for name in names]
-    return Teachers(models, precision, Memory(memory) if memory else None, hashes)
+    return Teachers(models, precision, Memory(memory) if memory else None, names)
 
 
 def load_across(
@@ -96,7 +94,7 @@ def load_across(
         found = [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
     kept = Memory(memory) if memory else None
-    teachers = Teachers(load_models(path, theirs), precision, kept, [files.sha256(Path(path))])
+    teachers = Teachers(load_models(path, theirs), precision, kept, [path])
     pairs = zip(sides.items(), found, strict=True)
     return teachers, {side: (ours, other) for (side, ours), other in pairs}, segment
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from macaron_fairseq.common import files
 from macaron_fairseq.distillation.memory import Answer, Memory
 
 NOT_FINITE = (
@@ -28,7 +30,7 @@ class Teachers:
         models: Sequence[nn.Module],
         precision: str = "fp32",
         memory: Memory | None = None,
-        sha256: Sequence[str] = ("",),
+        paths: Sequence[str] = (),
     ) -> None:
         """Take them.
 
@@ -36,13 +38,17 @@ class Teachers:
             models: they are frozen and moved once they are asked.
             precision: a key of `PRECISIONS`.
             memory: of what they say, if they are to have one.
-            sha256: of their files, where they are known.
+            paths: of their files.
         """
         self.models = list(models)
-        self.sha256 = list(sha256)
+        self.paths = list(paths)
         self.dtype = PRECISIONS[precision]
         self.memory = memory
         self.device: torch.device | None = None
+
+    def sha256(self) -> str:
+        """That of the first one's file, whose layers a student follows."""
+        return files.sha256(Path(self.paths[0]))
 
     def answer(
         self,

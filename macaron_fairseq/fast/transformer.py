@@ -5,7 +5,7 @@ it as attributes:
 
     attribute                   set by                               read by
     source.is_padded            the model, for one pass              the encoder
-    previous.ends_in_padding    the model, for one pass              the decoder
+    previous.pads_at_end_alone  the model, for one pass              the decoder
     mask.hides_future           the decoder's buffered_future_mask   attention
     padding.added_to_scores     attention, in the first layer        attention, in the others
 
@@ -117,7 +117,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
             drops_layers = self.training and self.decoder_layerdrop > 0
             caches.begin(incremental_state, rows, takes_all=not drops_layers)
         elif (
-            getattr(prev_output_tokens, "ends_in_padding", False)
+            getattr(prev_output_tokens, "pads_at_end_alone", False)
             and not full_context_alignment
             and not self.cross_self_attention
             and inherits(self, MacaronTransformerDecoder, "extract_features_scriptable")
@@ -232,11 +232,11 @@ class FusedTransformerModel(MacaronTransformerModel):
         before = pads_before_words(previous, self.decoder.padding_idx)
         asked = source.eq(self.encoder.padding_idx).any(), before.any()
         source.is_padded, is_before = torch.stack(asked).tolist()
-        previous.ends_in_padding = not is_before
+        previous.pads_at_end_alone = not is_before
         try:
             return super().forward(*inputs, *args, **kwargs)
         finally:  # somebody may change these tensors
-            del source.is_padded, previous.ends_in_padding
+            del source.is_padded, previous.pads_at_end_alone
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> GeneratorHubInterface:

@@ -312,6 +312,7 @@ def test_who_has_written_a_file_for_hours_is_not_disturbed(tmp_path, monkeypatch
     other = multiprocessing.get_context("fork").Process(target=write)
     other.start()
     while not (files.partial_of(path).is_file() and files.partial_of(path).stat().st_size):
+        assert other.is_alive()
         time.sleep(0.01)
     refused = pytest.raises(UserError, match=r"is writing .*out: wait until it ends")
     with refused, files.written(path, keep_partial=True):

@@ -20,6 +20,11 @@ from macaron_fairseq.common import wording
         (1234, "1230"),
         (12345, "12300"),
         (0.00012345, "0.000123"),
+        (0.000012345, "0.0000123"),
+        (1234567, "1230000"),
+        (10, "10"),
+        (9.996, "10"),
+        (-2.5, "-2.5"),
     ],
 )
 def test_three_digits_and_near_one_three_of_what_is_missing(value, shown):

@@ -420,6 +420,16 @@ def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
     assert done.returncode == 0 and "on a small corpus made on the spot" in done.stdout
 
 
+def test_a_containers_share_of_the_cores_is_heeded(monkeypatch):
+    """PyTorch takes those of the machine."""
+    monkeypatch.setattr(train_command, "available_cores", lambda: 1)
+    monkeypatch.setattr(train_command, "visible_cores", lambda: 4)
+    recipe = read("multi30k", "--cpu")
+    assert train_command.plan(recipe, 0, {}).launch == ["env", "OMP_NUM_THREADS=1", "fairseq-train"]
+    told = train_command.plan(recipe, 0, {"OMP_NUM_THREADS": "2"})
+    assert told.launch == ["fairseq-train"]
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -936,6 +936,12 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
         "sequence": None,
     }
     assert made["sequence"]["one sign"] == "-"
+    shown = {
+        name: {**one, "seeds": [1], "mean": 1.0, "interval": None} for name, one in made.items()
+    }
+    (text,) = distillation_text.as_planned(shown)
+    rows = [line.split(" | ") for line in text.splitlines()[2:]]
+    assert [(row[0], row[5]) for row in rows] == [("| word", "0.060"), ("| sequence", "-")]
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):

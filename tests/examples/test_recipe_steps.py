@@ -197,11 +197,21 @@ def test_a_command_that_was_killed_says_nothing_so_the_recipe_does(tmp_path, cap
 
 
 def test_where_nobody_sees_its_log_a_long_command_is_told_of(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(steps, "TOLD_SECONDS", 0.2)
-    steps.logged(tmp_path / "log", ["sleep", "0.5"], "sleeping")
-    said = capsys.readouterr().err.splitlines()
-    assert said and all(x.startswith("sleeping: ") for x in said)
-    assert said[0].endswith(f"minutes so far; see {tmp_path / 'log'}")
+    running = steps.Logged(tmp_path / "log", ["true"], "sleeping")
+    waits, wait = [], running.process.wait
+
+    def late(seconds):
+        waits.append(seconds)
+        if len(waits) < 3:
+            raise subprocess.TimeoutExpired("true", seconds)
+        return wait()
+
+    monkeypatch.setattr(running.process, "wait", late)
+    running.wait()
+    assert waits == [300, 300, 300]
+    assert capsys.readouterr().err.splitlines() == [
+        f"sleeping: {minutes} minutes so far; see {tmp_path / 'log'}" for minutes in (5, 10)
+    ]
 
 
 def test_a_dry_run_prints_commands_alone(tmp_path, capsys):

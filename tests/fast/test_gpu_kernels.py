@@ -178,7 +178,7 @@ def test_so_is_a_layer_of_a_users_own(kind, monkeypatch):
 def test_a_decoder_of_a_users_own_is_asked_for_features(monkeypatch):
     model = build("macaron_transformer", *SMALL).eval()
     source, lengths, previous = batch()
-    previous.ends_in_padding = True  # as the model says of a batch on a GPU
+    previous.pads_at_end_alone = True  # as the model says of a batch on a GPU
 
     def sevens(self, *args, **kwargs):
         x, extra = TransformerDecoderBase.extract_features_scriptable(self, *args, **kwargs)

@@ -76,7 +76,7 @@ def picture(measured: Measured) -> bytes:
         for axes, substep in zip(row, substeps, strict=True):
             draw(axes, [x for x in results if (x.side, x.substep) == (side, substep)], names, steps)
             axes.set_title(f"{side}, {substep}", fontsize=9)
-        row[0].set_ylabel("local error")
+        row[0].set_ylabel("error")
     for axes in grid[-1]:
         axes.set_xlabel("step h")
     drawn = {handle.get_label(): handle for axes in figure.axes for handle in axes.get_lines()}

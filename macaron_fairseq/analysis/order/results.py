@@ -54,7 +54,7 @@ def result(
     return Result(side, *pair, errors, None if slope is None else round(slope, 4), layer)
 
 
-def refuse_unknown(
+def refuse_bad_names(
     scheme_names: Sequence[str] | None,
     substep_names: Sequence[str] | None,
     schemes: Mapping[str, Any],

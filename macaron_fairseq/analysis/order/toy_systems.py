@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.analysis import integrators, local_error
-from macaron_fairseq.analysis.order.results import Measured, refuse_unknown, result
+from macaron_fairseq.analysis.order.results import Measured, refuse_bad_names, result
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import following
 from macaron_fairseq.schemes import splitting, substeps
@@ -146,7 +146,7 @@ def of_toy_systems(
             "give a smaller --step"
         )
     known = methods("encoder")
-    refuse_unknown(scheme_names, substep_names, known, SUBSTEPS)
+    refuse_bad_names(scheme_names, substep_names, known, SUBSTEPS)
     steps = local_error.halved(longest, times=2)
     wanted = list(product(scheme_names or known, substep_names or SUBSTEPS))
     results = [

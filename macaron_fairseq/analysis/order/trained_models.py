@@ -17,7 +17,7 @@ from torch import Tensor
 from macaron_fairseq.analysis import anatomy, integrators, local_error, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel, in_double
-from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refuse_unknown, result
+from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refuse_bad_names, result
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
@@ -79,7 +79,7 @@ def choose(
         UserError: if something was named that there is not or that they do not allow, or the model
             is post-norm.
     """
-    refuse_unknown(scheme_names, substep_names, splitting.SCHEMES, substeps.SUBSTEPS)
+    refuse_bad_names(scheme_names, substep_names, splitting.SCHEMES, substeps.SUBSTEPS)
     layers = [x for x in model.modules() if anatomy.is_layer(x)]
     if not layers:
         raise UserError("the model has no layers of a kind that is supported")

@@ -211,7 +211,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     )
             pairs = self.plan.pairs(student, teacher, match_last)
             self.sra = Sra(pairs, student, teacher, types, self.temperature)
-            self.sra.teacher = self.teachers.sha256[0]
+            self.sra.teacher = self.teachers.sha256()
             if ENCODER in pairs:
                 refuse_layer_dropout(student, ENCODER)
             for side, met in pairs.items():

@@ -45,7 +45,7 @@ class Choice:
 
     Attributes:
         best_of: of so many hypotheses the one with the highest sentence BLEU, if it can be one that
-            was not cut; 1: the teacher's best.
+            was not cut and has no unknown token; 1: the teacher's best.
         mix: whether the original pairs come first, all of them.
         max_ratio: a pair is dropped if one side has more than so many times the other's tokens.
         max_copied: a pair is dropped if a larger share of the translation's words is in the source.

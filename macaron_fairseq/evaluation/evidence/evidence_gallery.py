@@ -183,7 +183,7 @@ def published_table(runs: Sequence[Run], published: Sequence[Published], baselin
                 one.task,
                 one.test,
                 one.metric,
-                str(one.score),  # in the digits that were published
+                str(one.score),  # which has its own digits
                 spread(scores) if scores else NOTHING,
                 number(difference, "+.2f"),
                 f"{one.model}: {one.source}",

@@ -77,11 +77,16 @@ for (const section of document.querySelectorAll(".examples")) {
     next.tabIndex = -1;
     next.focus();
   });
+  let before = most;
   window.addEventListener("beforeprint", () => {
+    before = most;
     most = items.length;
     show();
   });
-  window.addEventListener("afterprint", restart);
+  window.addEventListener("afterprint", () => {
+    most = before;
+    show();
+  });
   show();
 }
 
