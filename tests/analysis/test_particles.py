@@ -386,7 +386,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
         (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 100000"),
         (["--particles", "2.5"], "argument --particles: 2.5 is not a whole number"),
         (["--frames", "1"], "argument --frames: 1 is not a whole number from 2"),
-        (["--seed", "-1"], "argument --seed: -1 is not a whole number of at least 0"),
+        (["--seed", "-1"], "argument --seed: -1 is not a whole number from 0 to 2^63"),
         (["--cosine", "1"], "argument --cosine: 1 is not a cosine below 1"),
     ],
 )

@@ -164,8 +164,12 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         *(f"fairseq.meters.{name}Meter" for name in ("Average", "Time", "Stopwatch")),
         *("dict", "list", "int", "defaultdict", "typing.Any", "DictConfig", "ListConfig"),
         *("AnyNode", "ContainerMetadata", "Metadata", "_TensorPlaceholder"),
-        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),
-        *("dtype", "Float32DType", "Float64DType"),
+        *(
+            f"numpy.{core}.multiarray.{name}"
+            for core in ("core", "_core")
+            for name in ("scalar", "_reconstruct")
+        ),
+        *("ndarray", "dtype", "Float32DType", "Float64DType", "Int64DType"),
     }
     assert added == {"optimizers": {"fused_adam"}, "tokenizers": set()}
     for name, names in host["registries"].items():

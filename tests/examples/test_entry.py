@@ -24,7 +24,7 @@ with entry.refusals("mine"):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["--help"], ["--dry-run", "--cpu"]])
 def test_a_cut_pipe_ends_as_a_shell_says_it(words, tmp_path):
-    """141 is 128 + SIGPIPE, as for other programs in `... | head -1`; and nothing is said."""
+    """141 is 128 + SIGPIPE, as for other programs in `... | head -1`; nothing is said of it."""
     process = subprocess.Popen(
         [ROOT / "examples" / "quickstart" / "run.sh", *words, "--work", tmp_path / "work"],
         env=BUFFERED,
@@ -34,7 +34,9 @@ def test_a_cut_pipe_ends_as_a_shell_says_it(words, tmp_path):
     process.stdout.close()
     process.stdout = None
     _, said = process.communicate(timeout=120)
-    assert (process.returncode, said) == (141, b"")
+    # What a dry run says of its commands.
+    others = [x for x in said.splitlines() if not x.startswith(b"quickstart: ")]
+    assert (process.returncode, others) == (141, [])
 
 
 def test_a_cut_pipe_hides_no_other_end():
