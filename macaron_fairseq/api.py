@@ -206,7 +206,7 @@ def load_engine(
 
 def is_folder(path: str) -> bool:
     """Whether a model is an export, or should be: all else are files."""
-    return files.is_there(path) and Path(path).is_dir()
+    return bool(path) and files.is_there(path) and Path(path).is_dir()
 
 
 # --- scores and reports --------------------------------------------------------------------------
