@@ -16,6 +16,7 @@ from macaron_fairseq.commands.arguments import (
     seed,
     whole,
 )
+from macaron_fairseq.commands.reading import add_reading, refuse_unclear
 from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from macaron_fairseq.analysis.residual.coupling import Choices
     from macaron_fairseq.analysis.sentences import Sample
 
+SENTENCES = 200
 BELOW_ONE = math.nextafter(1, 0)
 OF_TOKENS = ("threshold", "beta", "shown_sentences")  # which --jacobian does not measure
 DESCRIPTION = """\
@@ -94,27 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "scheme). With --jacobian, checkpoints of one label are seeds of one model",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
-    add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
-    add(
-        "--gen-subset",
-        metavar="SET",
-        help="the set of DATA to read, as fairseq or the recipe calls it (default: test)",
-    )
-    add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
-    add("--target-lang", metavar="LANG", help="needed if it does not tell")
-    add(
-        "--sentences",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="read at most the first N sentences (default: 200)",
-    )
-    add(
-        "--longest",
-        type=positive,
-        metavar="N",
-        help="leave out sentences of more than N tokens, their ends included (default: none)",
-    )
+    add_reading(parser, f"(default: {SENTENCES})")
     add(
         "--jacobian-sentences",
         type=positive,
@@ -300,8 +282,7 @@ def graph_choices(args: argparse.Namespace) -> "Choices":
 
 def refuse_unused(args: argparse.Namespace) -> None:
     """Raise a `UserError` if there are options that nothing would use."""
-    if args.input and args.gen_subset:
-        raise UserError("INPUT and --gen-subset both say which sentences: drop one")
+    refuse_unclear(args)
     for name in OF_TOKENS if args.jacobian else ():
         if getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -332,8 +313,6 @@ def refuse_text(paths: Sequence[Path]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure the models and write FOLDER."""
-    if args.target and not args.input:
-        raise UserError("--target is the translation of INPUT: name that file too, or drop it")
     refuse_unused(args)
     refuse_text(args.path)
     names.refuse_labels(args.label, args.path, may_repeat=args.jacobian)
@@ -367,9 +346,8 @@ def run(args: argparse.Namespace) -> None:
     loaded, data = models.load(
         args.path, args.data, args.source_lang, args.target_lang, labels, device
     )
-    sample = sentences.read(
-        data, args.input, args.target, args.gen_subset or "test", args.sentences, args.longest
-    )
+    subset, limit = args.gen_subset or "test", args.sentences or SENTENCES
+    sample = sentences.read(data, args.input, args.target, subset, limit, args.longest)
     measure = measure_residual_stream if args.jacobian else measure_tokens
     measure(args, loaded, sample)
 

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, folder, positive, seed
+from macaron_fairseq.commands.arguments import above_zero, folder, seed
+from macaron_fairseq.commands.reading import add_reading, refuse_unclear
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
 
@@ -67,23 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=seed, metavar="N", help="seed of toy systems' weights (default: 1)")
     add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
     add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
-    add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
-    add(
-        "--gen-subset",
-        metavar="SET",
-        help="the set of DATA to read, as fairseq or the recipe calls it (default: test)",
+    add_reading(
+        parser,
+        f"(default: {SENTENCES}). With all schemes and sub-steps a sentence takes some seconds on "
+        "a CPU with 1.5 million parameters, and longer with more",
     )
-    add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
-    add("--target-lang", metavar="LANG", help="needed if it does not tell")
-    add(
-        "--sentences",
-        type=positive,
-        metavar="N",
-        help=f"read at most the first N sentences (default: {SENTENCES}). With all schemes and "
-        "sub-steps a sentence takes some seconds on a CPU with 1.5 million parameters, and longer "
-        "with more",
-    )
-    add("--longest", type=positive, metavar="N", help="leave out sentences of more tokens")
     add(
         "-o",
         "--output",
@@ -132,7 +121,4 @@ def refuse_meaningless(args: argparse.Namespace) -> None:
         if getattr(args, name) is not None:
             title = "INPUT" if name == "input" else f"--{name.replace('_', '-')}"
             raise UserError(f"{title} has no meaning {'with' if args.path else 'without'} --path")
-    if args.target and not args.input:
-        raise UserError("--target is the translation of INPUT: name that file too, or drop it")
-    if args.input and args.gen_subset:
-        raise UserError("INPUT and --gen-subset both say which sentences: drop one")
+    refuse_unclear(args)
