@@ -113,7 +113,7 @@ def put(checkpoint: Path, place: Path) -> None:
 
 def of_training(recipe: SystemRecipe) -> dict[str, Any]:
     """What its log says of a training; of a given teacher, which has none here, its size alone."""
-    names = "parameters", "updates", "hours", "words_per_second"
+    names = "parameters", "updates", "hours", "words_per_second", "valid_curve"
     if not recipe.given_teacher:
         found = training_log.read(recipe.folder_of_run / "train.log")
         return {name: getattr(found, name) for name in names}

@@ -172,6 +172,7 @@ def test_from_data_to_table(mini):
     assert run["data"]["fingerprint"] == distilled["fingerprint"]
     assert str(mini.work / "teacher" / "checkpoint.pt") in run["flags"]
     assert [result(mini, name)["updates"] for name in ("teacher", "both")] == [6, 3]
+    assert [result(mini, name)["valid_curve"][-1][0] for name in ("teacher", "both")] == [6, 3]
     reference = (mini.folder / "data/mini/test.de").read_text().splitlines()
     none, both = (
         sacrebleu.corpus_chrf(
