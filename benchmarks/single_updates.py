@@ -85,7 +85,12 @@ def parse() -> argparse.Namespace:
         help="what a recipe's prepare stage or fairseq-preprocess wrote",
     )
     sides.add_arguments(parser)
-    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
+    add(
+        "--flags",
+        type=program.flags,
+        default="",
+        help="more flags of fairseq-train for all sides; they win",
+    )
     add("--skip", type=positive, default=3, metavar="N", help="updates left out (default: 3)")
     parser.set_defaults(repetitions=60)
     args = parser.parse_args()

@@ -325,10 +325,10 @@ def last_line(log: Path) -> str:
 
 
 @contextmanager
-def only_one(lock: Path, waits: bool) -> Iterator[None]:
-    """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
+def only_one(lock: Path) -> Iterator[None]:
+    """Hold a lock; where another process has it, end with `ELSEWHERE`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with hold(lock, waits, ELSEWHERE):
+    with hold(lock, elsewhere=ELSEWHERE):
         yield
 
 

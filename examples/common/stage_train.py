@@ -165,6 +165,8 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
         )
     if parts:
         files.write(path, parts)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------

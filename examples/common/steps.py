@@ -184,7 +184,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         finally:
             if [*folder.iterdir()] == [lock]:
                 lock.unlink()
-                folder.rmdir()
+                with suppress(OSError):  # "." cannot be removed, nor what someone else now locks
+                    folder.rmdir()
 
 
 def start(

@@ -143,8 +143,8 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(STAGES)
     for task in chosen:
         refusals.refuse_without_metrics(task)
-    options = run_options.on_device(options, args.launcher)
     if "run" in stages:
+        options = run_options.on_device(options, args.launcher)
         student_systems.refuse_missing_packages([settings.systems[x] for x in names], NEEDED)
     plan = Plan(Runs(args, settings, names, options), chosen)
     wrong = plan.run() if "run" in stages else []

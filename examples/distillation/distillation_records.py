@@ -5,7 +5,6 @@ FOLDER/TASK/references.LANGUAGE is the test set's, whose SHA-256 each result nam
 """
 
 import base64
-import json
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,7 +57,7 @@ def unpack(packed: str) -> list[str]:
 
 def load(path: Path) -> dict[str, Any]:
     """What a job wrote; nothing where it has not."""
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return files.read_json(path, {}, "remove it, and run again") if path.is_file() else {}
 
 
 def place(folder: Path, recipe: SystemRecipe) -> Path:

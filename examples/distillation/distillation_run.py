@@ -39,14 +39,14 @@ from macaron_fairseq.translation.translator import Search
 def prepare(recipe: SystemRecipe) -> None:
     """Prepare the data, unless the teacher writes it."""
     own = recipe.preparation
-    with only_one(own.work / "data.lock", waits=True):
-        stage_prepare.prepare(own, recipe.work)
+    own.work.mkdir(parents=True, exist_ok=True)
+    stage_prepare.prepare(own, recipe.work)
 
 
 def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
     """Train, score, and keep the result."""
     folder = recipe.folder_of_run
-    with only_one(folder / "run.lock", waits=False):
+    with only_one(folder / "run.lock"):
         if recipe.result.is_file():
             return
         if recipe.system == TEACHER or recipe.has_own_bpe:

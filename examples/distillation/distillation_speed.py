@@ -15,7 +15,7 @@ from typing import Any
 import distillation_records
 from common.launch import only_one
 from common.stage_evaluate import generate
-from common.steps import Words, call, say
+from common.steps import Words, call, hold, logged, say
 from common.tasks import Task
 from distillation_systems import SystemRecipe
 
@@ -49,7 +49,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # which both engines heed; PyTorch is not imported yet
     own_lock = recipe.speed.with_suffix(".lock")
-    with only_one(own_lock, waits=False), only_one(LOCK, waits=True):
+    with only_one(own_lock), hold(LOCK, waits=True):
         checkpoint = files.sha256(recipe.checkpoint)
         if distillation_records.load(recipe.speed).get("checkpoint") == checkpoint:
             return
@@ -140,12 +140,14 @@ def fairseq_generate(recipe: SystemRecipe, test: str) -> float:
     number = recipe.tests.index(test)
     flags = ["--cpu", *split(recipe.benchmark.evaluation.decode), "--batch-size", str(BATCH)]
     words = generate(recipe, recipe.checkpoint, f"test{number or ''}", flags, task="translation")
-    log = recipe.folder_of_run / "fairseq-generate.txt"
+    printed = recipe.folder_of_run / "fairseq-generate.txt"
+    log = printed.with_suffix(".log")
     speeds = []
     for _ in range(REPETITIONS):
-        with log.open("wb") as file:
-            call(words, stdout=file, stderr=file)
-        speeds.append(rate(log.read_text("utf-8"), log))
+        with printed.open("wb") as file:
+            logged(log, words, stdout=file)
+        speeds.append(rate(printed.read_text("utf-8"), printed))
+    printed.unlink()
     log.unlink()
     return max(speeds)
 

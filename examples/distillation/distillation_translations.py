@@ -26,7 +26,7 @@ def distill(recipe: SystemRecipe, settings: Settings, *more: str) -> None:
 def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
     """Translate a shard."""
     path = shard_path(recipe.work, shard)
-    with only_one(path.with_suffix(".lock"), waits=False):
+    with only_one(path.with_suffix(".lock")):
         if not path.is_file():
             distill(recipe, settings, "--shard", shard)
             files.write(path, "done\n")
@@ -39,7 +39,7 @@ def shard_path(work: Path, shard: str) -> Path:
 
 def join(recipe: SystemRecipe, settings: Settings) -> None:
     """Join the shards to a data folder, if that is not done; else they are to run again."""
-    with only_one(recipe.work / "distilled.lock", waits=False):
+    with only_one(recipe.work / "distilled.lock"):
         if not (recipe.work / "distilled").exists():
             try:
                 distill(recipe, settings, "--join")

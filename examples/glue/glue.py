@@ -32,7 +32,7 @@ from glue_records import Key, Record
 from glue_report import Result, System
 from glue_tasks import TASKS
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, signals
 
 HERE = Path(__file__).resolve().parent
 
@@ -49,6 +49,7 @@ def run(words: Sequence[str]) -> None:
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
     if glue.pretrained and {"prepare", "finetune"} & {*glue.stages}:
         refuse_unfit(glue, glue.pretrained)
+    failure: SystemExit | None = None
     for stage in glue.stages:
         if stage == "prepare":
             assert glue.folder
@@ -63,9 +64,17 @@ def run(words: Sequence[str]) -> None:
             assert devices
             stage_train.train(recipe, devices)
         elif stage == "finetune":
-            finetune(glue)
+            jobs = jobs_left(glue)
+            try:
+                finetune(glue, jobs)
+            except SystemExit as end:  # told once what is done was reported
+                if end.code in signals.STATUSES or not any(finished(glue)):
+                    raise
+                failure = end
         else:
             report(glue)
+    if failure:
+        raise failure
 
 
 def refuse_unfit(glue: Glue, model: Path) -> None:
@@ -86,8 +95,11 @@ def refuse_unfit(glue: Glue, model: Path) -> None:
         sys.exit(reason.replace("give --encoder-", "give -- --encoder-"))
 
 
-def finetune(glue: Glue) -> None:
-    """All runs that are not done, seed by seed, so that what is done at any time is balanced."""
+def jobs_left(glue: Glue) -> list[Job]:
+    """All runs that no record tells of, seed by seed, so that what is done is always balanced.
+
+    Ends the program where what is done was made with other options, text or start.
+    """
     known, left = keep(glue), []
     runs = [
         (name, System(arch, not glue.from_scratch), seed, rate)
@@ -110,7 +122,11 @@ def finetune(glue: Glue) -> None:
     jobs = [job(glue, *run) for run in left]
     if len(left) < len(runs):
         say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
+    return jobs
 
+
+def finetune(glue: Glue, jobs: Sequence[Job]) -> None:
+    """Do the runs that are not done; ends the program if one failed, once the others are done."""
     local = partial(launch.local, at_a_time=glue.jobs)
     launch.finish(NAME, jobs, glue.jobs, launch.kept_at_once(local, partial(keep, glue)), shown)
 

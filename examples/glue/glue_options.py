@@ -233,7 +233,7 @@ def read(words: Sequence[str]) -> Glue:
             sys.exit(f"{option} names a value twice: leave one out")
     if (args.codes or args.dictionary) and not args.pretrained:
         sys.exit("--codes and --dictionary are those of --pretrained: name its checkpoint too")
-    for module, package in NEEDED.items():
+    for module, package in NEEDED.items() if {"finetune", "report"} & {*stages} else ():
         if not find_spec(module):
             sys.exit(f"scores and their tests need {package}: pip install {package}")
     if args.glue and not args.glue.is_dir():

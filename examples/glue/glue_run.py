@@ -45,7 +45,7 @@ class Plan:
 def run(folder: Path) -> None:
     """Do what is not done of a run."""
     plan = Plan(**json.loads((folder / "plan.json").read_text("utf-8")))
-    with only_one(folder / "run.lock", waits=False):
+    with only_one(folder / "run.lock"):
         if (folder / "result.json").is_file():
             remove_checkpoints(folder, plan)  # which a kill may have left
             return
@@ -191,7 +191,7 @@ def plan_of(folder: Path, plan: Plan) -> None:
     """Write what a run is to do; ends the program where an unfinished one has another plan."""
     before, identity = folder / "plan.json", (plan.settings, plan.start)
     try:
-        with only_one(folder / "run.lock", waits=False):
+        with only_one(folder / "run.lock"):
             is_begun = before.is_file() and any(folder.glob("checkpoint*.pt*"))
             if is_begun and identity_of(before) != identity:
                 sys.exit(

@@ -104,8 +104,8 @@ def run(words: Sequence[str]) -> None:
         sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
-    options.work.mkdir(parents=True, exist_ok=True)
     if {"tune", "run"} & {*stages}:
+        options.work.mkdir(parents=True, exist_ok=True)
         options = run_options.on_device(options, args.launcher)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):

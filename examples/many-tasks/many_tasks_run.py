@@ -67,11 +67,10 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
     seed = recipe.seeds[0]
     folder = recipe.run(ARCH, seed)
     path = dev_path(recipe) if is_tuning else record_path(options.work, task, recipe.variant, seed)
-    with only_one(folder / "run.lock", waits=False):
+    with only_one(folder / "run.lock"):
         if path.is_file():  # by another process
             return
-        with only_one(recipe.work / "data.lock", waits=True):
-            stage_prepare.prepare(recipe)
+        stage_prepare.prepare(recipe)
         refuse_other_data(recipe)
         devices = stage_train.plan(recipe)
         if not (devices.gpus or recipe.cpu):  # its settings would be called those of a GPU's run

@@ -798,6 +798,25 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
         distillation_speed.rate("killed", tmp_path)
 
 
+def test_a_search_that_fails_says_why(tmp_path, monkeypatch, capsys):
+    recipe = systems.recipe(tasks.read()["multi30k-en-de"], systems.read(), "none", 1, options())
+    recipe = replace(recipe, work=tmp_path)
+    recipe.folder_of_run.mkdir(parents=True)
+    words = ["sh", "-c", "echo all is well; echo no memory >&2; exit 3"]
+    monkeypatch.setattr(distillation_speed, "generate", lambda *_, **__: words)
+    with pytest.raises(SystemExit, match=r"failed; see .*fairseq-generate\.log"):
+        distillation_speed.fairseq_generate(recipe, recipe.test)
+    assert "no memory" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    path = tmp_path / "none-seed1.json"
+    assert distillation_records.load(path) == {}
+    path.write_text('{"scores":')
+    with pytest.raises(UserError, match=r"none-seed1\.json .* remove it, and run again"):
+        distillation_records.load(path)
+
+
 @pytest.mark.parametrize(
     ("differences", "said"),
     [([0.3], "-"), ([0.3, 0.1], "yes"), ([-0.3, -0.1], "yes"), ([0.3, -0.1], "no"), ([0, 1], "no")],

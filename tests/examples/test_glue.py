@@ -484,7 +484,7 @@ def test_runs_of_two_models_do_not_share_a_row(tmp_path):
     path = tmp_path / "records.json"
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     glue_records.add(path, [made(found), made(found, 2, start="another")])
-    for stage in (glue.finetune, glue.report):
+    for stage in (glue.jobs_left, glue.report):
         assert "of a start from different pre-trained models" in sentence_of(stage, found)
 
 
@@ -493,7 +493,7 @@ def test_a_result_of_other_options_is_not_lost(tmp_path):
     pretrained(found, 1)
     path = glue.place(found, "RTE", SYSTEM, 1, 1) / "result.json"
     write(path, '{"settings": "other", "start": ""}')
-    said = sentence_of(glue.finetune, found)
+    said = sentence_of(glue.jobs_left, found)
     assert f"{path} was made with other options" in said
     assert [x.name for x in path.parent.iterdir()] == ["result.json"]
 
@@ -503,7 +503,7 @@ def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_pat
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     pretrained(found, 1)
     glue_records.add(path, [made(found, 2, settings="other")])
-    said = sentence_of(glue.finetune, found)
+    said = sentence_of(glue.jobs_left, found)
     assert "RTE, a, rate 1, seed 2 with other options" in said and "name another file" in said
     assert not (tmp_path / "finetuned").exists()
 
@@ -540,7 +540,24 @@ def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
         yield jobs[1], 1
 
     monkeypatch.setattr(glue.launch, "local", local)
-    assert "1 of 2 runs failed" in sentence_of(glue.finetune, found)
+    assert "1 of 2 runs failed" in sentence_of(glue.finetune, found, glue.jobs_left(found))
+
+
+def test_what_is_done_is_reported_though_a_run_failed(tmp_path, monkeypatch):
+    found = prepared(tmp_path, "finetune", "report", "--seeds", "1 2")
+    pretrained(found, 1)
+    reported = []
+
+    def local(jobs, at_a_time):
+        yield jobs[0], 1
+        local_result(found, 2)
+        yield jobs[1], 0
+
+    monkeypatch.setattr(glue.launch, "local", local)
+    monkeypatch.setattr(glue_options, "read", lambda words: found)
+    monkeypatch.setattr(glue, "report", reported.append)
+    assert "1 of 2 runs failed" in sentence_of(glue.run, [])
+    assert reported == [found]
 
 
 def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
@@ -886,6 +903,16 @@ def test_a_training_goes_on_in_no_other_parts(training, tmp_path):
         (run / name).unlink()
     assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
     assert "was trained with other --short-samples" in sentence_of(training, 300, *SHORT)
+
+
+def test_a_training_that_begins_anew_forgets_its_parts(training, tmp_path):
+    """It was killed before its first checkpoint, and is begun without short samples."""
+    training(0, *SHORT)
+    (prepared(tmp_path, *SHORT).recipe.run("a", 1) / "trained").unlink()
+    assert training(0, *SHORT[:4]) == [(["128"], False, 0, 900)]
+    assert "was trained with other --short-samples" in sentence_of(training, 300, *SHORT)
+    (prepared(tmp_path, *SHORT).recipe.run("a", 1) / "trained").unlink()
+    assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
 
 
 def test_the_schedule_ends_with_the_training():

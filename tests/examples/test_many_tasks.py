@@ -735,14 +735,14 @@ def test_a_job_whose_time_is_over_is_submitted_again(tmp_path):
 
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
-    with many_tasks_run.only_one(tmp_path / "lock", waits=False):
+    with many_tasks_run.only_one(tmp_path / "lock"):
         with (
             pytest.raises(SystemExit) as end,
-            many_tasks_run.only_one(tmp_path / "lock", waits=False),
+            many_tasks_run.only_one(tmp_path / "lock"),
         ):
             pass
         status = end.value.code
-    with many_tasks_run.only_one(tmp_path / "lock", waits=False):
+    with many_tasks_run.only_one(tmp_path / "lock"):
         pass
     jobs = [
         launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")

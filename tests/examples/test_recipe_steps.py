@@ -327,6 +327,13 @@ def test_the_lock_of_a_folder_is_a_file_in_it(name, tmp_path, monkeypatch):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_an_empty_working_folder_may_be_locked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with steps.alone_in(Path()):
+        pass
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_who_waits_for_a_lock_says_so(tmp_path, capfd):
     entered = Event()
 
