@@ -112,13 +112,16 @@ def measure_work(
 
 
 def peak(step: Callable[[], Any]) -> float:
-    """The most MiB of a GPU's memory that three calls take, with the model, and nobody else's."""
+    """The most MiB of a GPU's memory that three calls reserve, with the model, and nobody else's.
+
+    Not of what they allocate: fairseq's `train_step` begins to count that anew at its end.
+    """
     gc.collect()  # the side before this one
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(3):
         step()
-    return torch.cuda.max_memory_allocated() / 2**20
+    return torch.cuda.max_memory_reserved() / 2**20
 
 
 def in_turns(

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # WMT14 English-German: Macaron Net and a Transformer of equal size, from the archives to the table.
 #
-#   needs   GPUs (the paper: 4 for base, 4 to 32 for big) and about 60 GB of disk (big: 150), mostly
-#           checkpoints. Hours: the text work's are in docs/results/speed.md, those on GPUs the project
-#           has not measured. Others: 12 on 8 P100s for 100,000 updates of the base Transformer, of
-#           25,000 tokens (here 32,768), in fp32 (Vaswani et al. 2017); under 5 on 8 GPUs for the big
-#           one, in fp16 (Ott et al. 2018)
+#   needs   GPUs (the paper: 4 for base, 4 to 32 for big) and about 60 GB of disk for a seed (big: 150),
+#           mostly checkpoints. Hours: the text work's are in docs/results/speed.md, those on GPUs the
+#           project has not measured, and the README estimates them. Others: 12 on 8 P100s for 100,000
+#           updates of the base Transformer, of 25,000 tokens (here 32,768), in fp32 (Vaswani et al. 2017)
 #   prints  compound-split BLEU, the paper's kind (tokens:moses-normalized-compound-split|...), and
 #           BLEU (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU, on newstest2014
 #           and on the 2,737 of its 3,003 sentences that the authors scored

@@ -244,6 +244,20 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
     ]
 
 
+def test_the_verdict_is_of_the_first_metric(out):
+    """Which published scores are of, though BLEU is there, too."""
+    folders = []
+    for arch, score in ((BASE, 34.4), (MACARON, 35.4)):
+        folders.append(make_run(out, arch, 1))
+        first = {"metric": "tokenised BLEU", "score": score, "signature": "tok", "detail": ""}
+        edit(folders[-1] / "test_a/scores.json", lambda x, add=first: x["scores"].insert(0, add))
+    text, data = report(folders, out / "report")
+    (compared,) = data["tests"][0]["comparisons"]
+    assert compared["metric"] == "tokenised BLEU"
+    assert compared["difference"]["mean"] == pytest.approx(1)
+    assert f"`{MACARON}` against `{BASE}`: +1.00 tokenised BLEU with seed 1." in text
+
+
 def test_a_report_is_written_whole_or_not_at_all(pair, out):
     for name in ("report.md", "report.html", "report.json", "curves.png"):
         folder = out / name.replace(".", "-")

@@ -13,7 +13,7 @@ from sacrebleu.metrics.base import Metric
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.text_lines import read_lines
-from macaron_fairseq.evaluation.report import against_baseline, comparison
+from macaron_fairseq.evaluation.report import comparison
 from macaron_fairseq.evaluation.report.comparison import Group, Words
 from macaron_fairseq.evaluation.scores import failures, intervals, metrics
 from macaron_fairseq.evaluation.training import runs
@@ -269,8 +269,7 @@ def compare(test: TestSet, arch: str, baseline: str, examples: int) -> Part:
     """One architecture against the baseline, over the seeds that both have."""
     ours, theirs = ({run.seed: run for run in test.archs[x]} for x in (arch, baseline))
     pairs = [(theirs[seed], run) for seed, run in ours.items() if seed in theirs]
-    names = [*test.scored.scores]
-    metric = against_baseline.METRIC if against_baseline.METRIC in names else names[0]
+    metric = next(iter(test.scored.scores))  # which published scores are of
     found = {"arch": arch, "seeds": [run.seed for _, run in pairs], "metric": metric}
     if not pairs:
         return found | {"difference": None, "ngrams": None, "sentences": None}
