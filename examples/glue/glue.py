@@ -16,8 +16,10 @@ import glue_tasks
 import start
 from common import ask_fairseq, entry, launch, stage_text, stage_train
 from common.launch import Job
+from common.options import PLUGIN
 from common.steps import say
 from glue_flags import (
+    fixed_flags,
     model_flags,
     place,
     plan,
@@ -49,6 +51,8 @@ def run(words: Sequence[str]) -> None:
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
     if glue.pretrained and {"prepare", "finetune"} & {*glue.stages}:
         refuse_unfit(glue, glue.pretrained)
+    if "finetune" in glue.stages:
+        refuse_unknown_flags(glue)
     failure: SystemExit | None = None
     for stage in glue.stages:
         if stage == "prepare":
@@ -75,6 +79,29 @@ def run(words: Sequence[str]) -> None:
             report(glue)
     if failure:
         raise failure
+
+
+def refuse_unknown_flags(glue: Glue) -> None:
+    """End the program at what fairseq refuses in fine-tuning, now and not in each of its runs.
+
+    Flags of the pre-training are asked about, too, though there may be none: a typo in one of the
+    network would be left out, and another network be trained.
+    """
+    recipe, asked = glue.recipe, []
+    lost = [word for word in recipe.extra if word.startswith("--") and not model_flags([word])]
+    if glue.pretrained and lost:
+        sys.exit(
+            f"{lost[0]} is for the pre-training, and with --pretrained there is none: what "
+            "fine-tuning goes by is in finetuning.yaml"
+        )
+    start = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
+    if "train" not in recipe.stages:
+        asked.append([*recipe.benchmark.training.words(), *recipe.extra])
+    asked.append(fixed_flags(glue))
+    archs = recipe.archs
+    of_all = [(archs, [*start, *flags], False, list[str]()) for flags in asked]
+    if reason := ask_fairseq.apart(ask_fairseq.first_unknown, of_all):
+        sys.exit(reason)
 
 
 def refuse_unfit(glue: Glue, model: Path) -> None:

@@ -23,6 +23,7 @@ OF_NETWORK = (
     *("--macaron-", "--encoder-", "--activation-fn", "--layernorm-embedding"),
     *("--untie-weights-roberta", "--quant-noise-", "--spectral-norm-", "--pooler-activation-fn"),
 )
+KIND = ("--task", "sentence_prediction", "--criterion", "sentence_prediction")
 sha256 = cache(files.sha256)  # of one file, for all runs
 fingerprint = cache(glue_data.fingerprint)
 
@@ -85,8 +86,8 @@ def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> l
     """Those of fairseq-train that make a run what it is, on any machine."""
     recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
     updates = updates_of(glue, name, glue_data.examples(recipe, name)[task.train.name]["examples"])
-    flags = [*arch_flags(system.arch), "--seed", str(seed), "--task", "sentence_prediction"]
-    flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
+    flags = [*arch_flags(system.arch), "--seed", str(seed), *KIND]
+    flags += ["--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
     flags += [*glue_data.around(recipe), "--max-positions", str(recipe.block)]
     flags += ["--shorten-method", "truncate", "--batch-size", str(setting.batch)]
@@ -95,6 +96,11 @@ def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> l
     flags += ["--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)]
     flags += ["--warmup-updates", str(round(glue.setting.warmup * updates))]
     return [*flags, "--max-update", str(updates), *model_flags(recipe.extra)]
+
+
+def fixed_flags(glue: Glue) -> list[str]:
+    """Those that all runs of fine-tuning share, whatever their task."""
+    return [*KIND, *split(glue.setting.flags), *model_flags(glue.recipe.extra)]
 
 
 def settings(glue: Glue, name: str, system: System, seed: int, rate: float) -> str:

@@ -28,8 +28,11 @@ NAME = "glue"
 STAGES = ("prepare", "pretrain", "finetune", "report")
 # Noticed here, not after hours of training.
 NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "statsmodels": "statsmodels"}
+OF_AUTHORS = "transformer_bert_", "transformer_classifier_"  # which have <cls> in the dictionary
 EPILOG = """\
--- FLAG...: further flags of fairseq-train, for the pre-training of all architectures
+-- FLAG...: further flags of fairseq-train, for the pre-training of all architectures. Those of the
+network, such as --macaron-scheme and --layernorm-embedding, hold for fine-tuning, too: give them to
+both stages. All else of fine-tuning is in finetuning.yaml.
 
 Run it again after an interruption: finished work is kept, training resumes."""
 
@@ -224,6 +227,8 @@ def read(words: Sequence[str]) -> Glue:
     )
     if args.pretrained:
         refuse_pretrained(args, stages)
+    elif theirs := [arch for arch in recipe.archs if arch.startswith(OF_AUTHORS)]:
+        sys.exit(f"{theirs[0]} is for checkpoints of the authors' code: name one with --pretrained")
     if args.tasks is not None and not args.tasks.split():
         sys.exit(f"--tasks names no task: choose from {', '.join(TASKS)}")
     names = [look_up(TASKS, x, "task", "--tasks").name for x in (args.tasks or "").split()]

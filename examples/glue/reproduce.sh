@@ -8,7 +8,7 @@
 #   leaves  in --work: report/ with the table and a zip of predictions for GLUE's server for each system
 #   stages  prepare, pretrain, finetune, report
 #
-#   reproduce.sh --text books.txt.xz --glue glue_data
+#   reproduce.sh --text books.txt.xz --glue glue_data -- --layernorm-embedding
 #   reproduce.sh --text books.txt.xz --glue glue_data --tasks "CoLA RTE" --seeds "1 2 3" --cpu --jobs 2 \
 #     --archs "roberta_tiny_pre_norm macaron_roberta_tiny" --merges 8000 --tokens-per-sample 128 \
 #     --batch 8192 --max-tokens 8192 --max-update 5000 --short-samples 32:4000 \

@@ -32,7 +32,7 @@ from language_students import StudentRecipe
 from macaron_fairseq.commands.arguments import not_negative_integer
 from macaron_fairseq.common import files, signals
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.evaluation.training import manifest, training_log
 
 HERE = Path(__file__).resolve().parent
 
@@ -302,6 +302,9 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
         said = "".join(log.read_text("utf-8", "replace") for log in logs)
         loss = json.loads((out / "loss.json").read_text("utf-8"))["loss"]
         found = perplexity.of_loss(loss, said, counts, context)
+        log = run / "train.log"
+        if log.is_file() and (curve := training_log.read(log).valid_curve):
+            found = replace(found, validation=curve[-1][1])
         files.write(out / "perplexity.json", files.as_json(asdict(found)))
 
     with hold(run / "evaluation.lock"):

@@ -31,6 +31,7 @@ class Perplexity:
     per_word: float | None
     bits_per_character: float
     context: int  # least tokens before one that is scored
+    validation: float | None = None  # bits per token of the validation text, at training's end
 
 
 def of_bits(bits: float, counts: Counts, context: int) -> Perplexity:
@@ -136,6 +137,7 @@ def differences(
 # --- The table -----------------------------------------------------------------------------------
 
 FIGURES = {
+    "validation, bits per token": ("validation", ".3f"),
     "perplexity per token": ("per_token", ".2f"),
     "per word": ("per_word", ".2f"),
     "bits per character": ("bits_per_character", ".4f"),

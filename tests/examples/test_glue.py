@@ -556,6 +556,7 @@ def test_what_is_done_is_reported_though_a_run_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(glue.launch, "local", local)
     monkeypatch.setattr(glue_options, "read", lambda words: found)
     monkeypatch.setattr(glue, "report", reported.append)
+    monkeypatch.setattr(glue, "refuse_unknown_flags", lambda glue: None)  # as of this architecture
     assert "1 of 2 runs failed" in sentence_of(glue.run, [])
     assert reported == [found]
 
@@ -921,6 +922,41 @@ def test_the_schedule_ends_with_the_training():
     assert "--total-num-update 3000" in flags and "--max-positions 128" in flags
     assert found.recipe.batch == 256 * 512 and found.stages == list(glue_options.STAGES)
     assert found.recipe.stages == ["prepare", "train"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--archs", "macaron_roberta_tinny"],
+            "no architecture macaron_roberta_tinny. Did you",
+        ),
+        (["--", "--layernorm-embeding"], "unrecognized arguments: --layernorm-embeding"),
+        (["--", "--lr", "fast"], "argument --lr"),
+    ],
+)
+def test_what_fairseq_refuses_is_told_before_the_first_run(words, said, monkeypatch):
+    monkeypatch.setattr(ask_fairseq, "apart", lambda function, *given: function(*given))
+    found = read("finetune", "--from-scratch", "--tasks", "RTE", *words)
+    assert said in sentence_of(glue.refuse_unknown_flags, found)
+    typo = replace(found.setting, flags="--optimiser adam")
+    sound = read("finetune", "--from-scratch", "--tasks", "RTE")
+    glue.refuse_unknown_flags(sound)
+    wrong = sentence_of(glue.refuse_unknown_flags, replace(sound, setting=typo))
+    assert "--optimiser" in wrong
+
+
+def test_flags_that_nothing_would_heed_are_refused():
+    found = replace(read("--from-scratch", "--", "--dropout", "0"), pretrained=Path("bert.pt"))
+    said = sentence_of(glue.refuse_unknown_flags, found)
+    assert said.startswith("--dropout is for the pre-training, and with --pretrained there is none")
+
+
+def test_the_authors_models_are_for_their_checkpoints():
+    """Text that is prepared here has no <cls>, with which theirs begins."""
+    for words in ((), ("--from-scratch",)):
+        said = sentence_of(read, *words, "--archs", "transformer_bert_base_macaron")
+        assert said.startswith("transformer_bert_base_macaron is for checkpoints of the authors'")
 
 
 def test_from_scratch_leaves_out_the_pretraining():

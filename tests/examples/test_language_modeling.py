@@ -18,7 +18,7 @@ from common import plain_text, stage_prepare, stage_text, train_command
 from common.stage_text import Counts, count
 from common.steps import step
 from helpers.commands import sentence_of
-from helpers.run_folders import write_manifest
+from helpers.run_folders import valid, write_lines, write_manifest
 from helpers.small import dictionary
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -355,7 +355,10 @@ def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_p
         path.with_name("loss.json").write_text('{"loss": 6}')
 
     monkeypatch.setattr(language_modeling, "logged", score)
+    write_lines(recipe.run("a", 1) / "train.log", [valid(10, 7.5), valid(20, 6.5)])
     language_modeling.evaluate([recipe], context)
+    scored = language_modeling.scored(recipe, "a", 1, context)
+    assert (scored.validation, scored.context) == (6.5, 7)  # the last model's
     for name, value in {
         "--gen-subset": "test",
         "--sample-break-mode": "none",  # not a sentence by itself
