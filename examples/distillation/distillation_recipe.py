@@ -13,7 +13,7 @@ import distillation_report
 import distillation_run
 import distillation_systems as systems
 import distillation_translations as translations
-from common import entry, launch, run_options, student_systems, tasks
+from common import entry, launch, refused_flags, run_options, student_systems, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.steps import say
@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> None:
         }
         for model in (settings.teacher, settings.student)
     )
-    recipe_options.check_extra(extra, of_teacher | of_student)
+    refused_flags.check_extra(extra, of_teacher | of_student)
     systems.refuse_flags(settings, of_teacher, of_student, args.settings)
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)

@@ -7,10 +7,9 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-from common import benchmark, student_systems, tasks
-from common import options as recipe_options
+from common import benchmark, refused_flags, student_systems, tasks
 from common.benchmark import refuse_below, refuse_open_quotes
-from common.options import Recipe
+from common.recipe import Recipe
 from common.run_options import Options
 from common.steps import hash_of
 from common.tasks import Task
@@ -103,7 +102,7 @@ def refuse_flags(
     }
     for name, (theirs, averages) in flags.items():
         try:
-            recipe_options.check_extra(split(theirs), averages)
+            refused_flags.check_extra(split(theirs), averages)
         except SystemExit as end:
             reason = str(end.code).partition(":")[0]  # the rest is for a command line
             sys.exit(f"{path}: the flags of {name}: {reason}; leave it out")

@@ -8,7 +8,7 @@ from typing import Any
 
 from common import ask_fairseq, benchmark, student_systems, train_command
 from common import options as recipe_options
-from common.options import PLUGIN
+from common.recipe import PLUGIN
 from common.student_systems import System
 from common.text_recipe import TextRecipe
 

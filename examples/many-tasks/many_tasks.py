@@ -12,7 +12,7 @@ from typing import Any
 import many_tasks_records as known
 import many_tasks_report as report
 import many_tasks_run
-from common import entry, launch, run_options, tasks
+from common import entry, launch, refused_flags, run_options, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.run_options import Options
@@ -92,7 +92,7 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
-    recipe_options.check_extra(extra, {task.benchmark.evaluation.average for task in chosen})
+    refused_flags.check_extra(extra, {task.benchmark.evaluation.average for task in chosen})
     refuse_overriding(extra)
     variants = [Variant.parse(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
