@@ -356,7 +356,7 @@ def read(
         average=average,
         extra=extra,
     )
-    refused_flags.check_extra(extra, [average], is_scored=options.stages != ["train"])
+    refused_flags.check_extra(extra, [average], options, is_scored=options.stages != ["train"])
     if average and "--no-epoch-checkpoints" in described.training.words():
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     refused_flags.check_schemes(recipe.archs, extra)

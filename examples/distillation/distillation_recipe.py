@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> None:
         }
         for model in (settings.teacher, settings.student)
     )
-    refused_flags.check_extra(extra, of_teacher | of_student)
+    refused_flags.check_extra(extra, of_teacher | of_student, args)
     systems.refuse_flags(settings, of_teacher, of_student, args.settings)
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)

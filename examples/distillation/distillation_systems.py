@@ -101,11 +101,8 @@ def refuse_flags(
         **{name: (how.flags, of_student) for name, how in settings.systems.items()},
     }
     for name, (theirs, averages) in flags.items():
-        try:
-            refused_flags.check_extra(split(theirs), averages)
-        except SystemExit as end:
-            reason = str(end.code).partition(":")[0]  # the rest is for a command line
-            sys.exit(f"{path}: the flags of {name}: {reason}; leave it out")
+        if sentence := refused_flags.refusal(split(theirs), averages):
+            sys.exit(f"{path}: the flags of {name}: {sentence}")
 
 
 @dataclass(frozen=True, kw_only=True)

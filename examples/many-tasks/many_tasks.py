@@ -92,7 +92,7 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
-    refused_flags.check_extra(extra, {task.benchmark.evaluation.average for task in chosen})
+    refused_flags.check_extra(extra, {task.benchmark.evaluation.average for task in chosen}, args)
     refuse_overriding(extra)
     variants = [Variant.parse(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
