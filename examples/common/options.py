@@ -73,6 +73,13 @@ def words_of(text: str) -> list[str]:
     return text.split()
 
 
+def add_words(result: argparse.ArgumentParser, name: str, help: str, default: str = "") -> None:
+    """Add an option that is words, each a name."""
+    result.add_argument(
+        name, type=words_of, action=Once, metavar='"A B"', default=default.split(), help=help
+    )
+
+
 def one_of(stages: Sequence[str]) -> Callable[[str], str]:
     """The type of an argument that names a stage."""
 
@@ -263,10 +270,18 @@ def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [*own], [*words[len(own) + 1 :]]
 
 
-def refuse_split(work: Path) -> None:
-    """End the program where fairseq would take a path for several."""
+def refuse_no_folder(path: Path | None, option: str) -> None:
+    """End the program where an option names what is no folder."""
+    if path and not path.is_dir():
+        sys.exit(f"{path}, given by {option}, is not a folder")
+
+
+def work_of(options: Any, name: str) -> Path:
+    """--work, or the usual folder; ends the program where fairseq would take it for several."""
+    work: Path = (options.work or PLUGIN.parent / "runs" / name).absolute()
     if re.search("[:,]", str(work)):
         sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+    return work
 
 
 def of_training(
@@ -289,12 +304,10 @@ def of_training(
         sys.exit("--bf16 and --fp32 exclude each other: give one of them")
     if options.gpus and not options.dry_run:
         sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
-    work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
-    refuse_split(work)
     return kind(
         name=name,
         benchmark=described,
-        work=work,
+        work=work_of(options, name + suffix),
         archs=options.archs or training.archs,
         seeds=options.seeds,
         max_update=options.max_update or training.max_update,
@@ -334,8 +347,7 @@ def read(
         described = replace(described, published=[])
     refuse_useless(described, options)
     given = getattr(options, "from")
-    if given and not given.is_dir():
-        sys.exit(f"{given}, given by --from, is not a folder")
+    refuse_no_folder(given, "--from")
     suffix = f"-{pair}" * is_other_pair + f"-{options.setting}" * bool(options.setting)
     average = described.evaluation.average if options.average is None else options.average
     recipe = of_training(

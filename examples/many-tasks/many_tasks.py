@@ -50,31 +50,21 @@ def parser() -> argparse.ArgumentParser:
         "All three by default, but tune only where tasks.yaml has no setting yet. page: draw the "
         "page of the documentation",
     )
-    add, once = result.add_argument, recipe_options.Once
-    add(
+    add, add_words = result.add_argument, recipe_options.add_words
+    add_words(
+        result,
         "--tasks",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        help="names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
-        default=["g2p"],
+        "names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
+        "g2p",
     )
-    add(
+    add_words(
+        result,
         "--schemes",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        default=SCHEMES.split(),
-        help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
+        f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
+        SCHEMES,
     )
     run_options.add_options(result, NAME, tasks.FILE)
-    add(
-        "--records",
-        type=Path,
-        metavar="FOLDER",
-        help="keep a small record of each finished run there; what stands there is not made again, "
-        "and report and page are of it (default: of --work)",
-    )
+    run_options.add_records(result, ", and report and page are of it (default: of --work)")
     add("--output", type=Path, metavar="FOLDER", help="of report and page (default: in --work)")
     add("--keep-models", action="store_true", help="keep checkpoints, of runs that end from now on")
     return result
@@ -100,8 +90,6 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
         p_values.require_packages()  # what is missing is noticed here, not after hours of training
-    if args.records and args.records.exists() and not args.records.is_dir():
-        sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
     options.work.mkdir(parents=True, exist_ok=True)
