@@ -19,7 +19,7 @@ from shlex import split
 from typing import Any
 
 from common import train_command
-from common.options import PLUGIN, Recipe
+from common.recipe import PLUGIN, Recipe
 from common.steps import killed
 from common.train_command import Devices
 from macaron_fairseq.common import names, signals

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common import extract
 from common.benchmark import Part
-from common.options import Recipe
+from common.recipe import Recipe
 from common.steps import Words, call, code, say
 from macaron_fairseq.common import files
 

@@ -3,21 +3,20 @@
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from shlex import split
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from common import benchmark
-from common.benchmark import Benchmark, Set
+from common import benchmark, refused_flags
+from common.benchmark import Benchmark
+from common.recipe import PLUGIN, Recipe, RecipeT
 from macaron_fairseq.commands.arguments import not_negative_integer, positive, whole
 from macaron_fairseq.common import names
 from macaron_fairseq.common.environment import available_cores
 from macaron_fairseq.common.words import before_dashes, empty_word, unknown_option
 from macaron_fairseq.evaluation.training.runs import name_of
 
-PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
 STAGES = ("prepare", "train", "evaluate", "report")
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
@@ -26,93 +25,6 @@ Was it interrupted? Run the same command again: finished work is kept, training 
 the stages one by one, give each the same options. Flags after -- are for the stage train; prepare
 reads --max-source-positions and --max-target-positions among them.
 Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A benchmark with the options of one run: all that the stages go by."""
-
-    name: str
-    folder: Path  # of benchmark.yaml
-    benchmark: Benchmark
-    stages: list[str]
-    work: Path
-    dry_run: bool = False
-
-    # The text.
-    source: str
-    target: str
-    sets: dict[str, Set]  # those that these languages have
-    given: Path | None = None  # --from
-    mirrors: list[str] = field(default_factory=list)
-    is_usual: bool = True  # whether sizes and checksums are checked
-    merges: int
-    workers: int = 1
-
-    # What is trained, and scored.
-    archs: list[str]
-    seeds: list[int]
-    max_update: int
-    batch: int  # tokens of an update, on all devices
-    extra: list[str]  # flags of fairseq-train after --
-    average: int = 0
-
-    # The devices.
-    precision: str  # on GPUs
-    cpu: bool
-    max_tokens: int | None  # on a device at once; None: what divides `batch` well
-    gpus: int | None = None  # as if so many were here
-    processes: int = 1
-
-    @property
-    def data(self) -> Path:
-        """What is prepared."""
-        return self.work / "data"
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target."""
-        return self.source, self.target
-
-    @property
-    def tests(self) -> list[str]:
-        """The test sets."""
-        return [name for name in self.sets if name not in ("train", "valid")]
-
-    @property
-    def usual_batch(self) -> int:
-        """The benchmark's own tokens an update."""
-        return self.benchmark.training.tokens * self.benchmark.training.batches
-
-    @property
-    def tokens_at_once(self) -> int:
-        """Tokens on a device at once, at most."""
-        return self.max_tokens or min(self.benchmark.training.tokens, self.batch)
-
-    @property
-    def longest_sample(self) -> int:
-        """Tokens that a batch must have room for; 0: not known."""
-        return 0
-
-    @property
-    def score_flags(self) -> list[str]:
-        """Of `macaron-fairseq score`."""
-        return split(self.benchmark.evaluation.score)
-
-    def run(self, arch: str, seed: int) -> Path:
-        """The folder of one training."""
-        return self.work / arch / f"seed{seed}"
-
-    def parts(self) -> Sequence["Recipe"]:
-        """The parts of a training in their order, each from where the last one ended."""
-        return [self]
-
-    def runs(self) -> list[Path]:
-        """The folders of all, in the order of the report."""
-        return [self.run(arch, seed) for arch in self.archs for seed in self.seeds]
-
-
-RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 class Parser(argparse.ArgumentParser):
@@ -159,6 +71,13 @@ def words_of(text: str) -> list[str]:
     if not text.split():
         raise argparse.ArgumentTypeError("names nothing")
     return text.split()
+
+
+def add_words(result: argparse.ArgumentParser, name: str, help: str, default: str = "") -> None:
+    """Add an option that is words, each a name."""
+    result.add_argument(
+        name, type=words_of, action=Once, metavar='"A B"', default=default.split(), help=help
+    )
 
 
 def one_of(stages: Sequence[str]) -> Callable[[str], str]:
@@ -351,10 +270,18 @@ def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [*own], [*words[len(own) + 1 :]]
 
 
-def refuse_split(work: Path) -> None:
-    """End the program where fairseq would take a path for several."""
+def refuse_no_folder(path: Path | None, option: str) -> None:
+    """End the program where an option names what is no folder."""
+    if path and not path.is_dir():
+        sys.exit(f"{path}, given by {option}, is not a folder")
+
+
+def work_of(options: Any, name: str) -> Path:
+    """--work, or the usual folder; ends the program where fairseq would take it for several."""
+    work: Path = (options.work or PLUGIN.parent / "runs" / name).absolute()
     if re.search("[:,]", str(work)):
         sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+    return work
 
 
 def of_training(
@@ -377,12 +304,10 @@ def of_training(
         sys.exit("--bf16 and --fp32 exclude each other: give one of them")
     if options.gpus and not options.dry_run:
         sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
-    work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
-    refuse_split(work)
     return kind(
         name=name,
         benchmark=described,
-        work=work,
+        work=work_of(options, name + suffix),
         archs=options.archs or training.archs,
         seeds=options.seeds,
         max_update=options.max_update or training.max_update,
@@ -422,8 +347,7 @@ def read(
         described = replace(described, published=[])
     refuse_useless(described, options)
     given = getattr(options, "from")
-    if given and not given.is_dir():
-        sys.exit(f"{given}, given by --from, is not a folder")
+    refuse_no_folder(given, "--from")
     suffix = f"-{pair}" * is_other_pair + f"-{options.setting}" * bool(options.setting)
     average = described.evaluation.average if options.average is None else options.average
     recipe = of_training(
@@ -444,10 +368,10 @@ def read(
         average=average,
         extra=extra,
     )
-    check_extra(extra, [average], is_scored=options.stages != ["train"])
+    refused_flags.check_extra(extra, [average], options, is_scored=options.stages != ["train"])
     if average and "--no-epoch-checkpoints" in described.training.words():
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
-    check_schemes(recipe.archs, extra)
+    refused_flags.check_schemes(recipe.archs, extra)
     return recipe
 
 
@@ -474,74 +398,3 @@ def refuse_useless(described: Benchmark, options: Any) -> None:
         sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
     if getattr(options, "from") and options.mirror:
         sys.exit("--from and --mirror exclude each other: what is in a folder is not fetched")
-
-
-SET_BY_THE_RECIPE = {
-    **dict.fromkeys(
-        ("--max-update", "--max-tokens", "--cpu", "--bf16"), "is an option: name it before --"
-    ),
-    **dict.fromkeys(
-        (
-            *("--arch", "-a", "--seed", "--save-dir", "--update-freq", "--fp16"),
-            "--distributed-world-size",
-        ),
-        "is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes",
-    ),
-    "--user-dir": "is this package, and fairseq takes one alone",
-    "--log-format": "is set by the recipe, which reads the log",
-    **dict.fromkeys(
-        (
-            "--restore-file",
-            "--reset-optimizer",
-            "--reset-lr-scheduler",
-            "--reset-meters",
-            "--reset-dataloader",
-        ),
-        "would begin anew at each start: see fairseq's --finetune-from-model",
-    ),
-    **dict.fromkeys(
-        ("--no-last-checkpoints", "--checkpoint-suffix"),
-        "would leave nothing to go on from",
-    ),
-    "--no-save-optimizer-state": "would count updates from 0 again where a run goes on",
-    **dict.fromkeys(
-        ("--batch-size", "--max-sentences"),
-        "would make updates smaller than the recipe's: see --batch and --max-tokens",
-    ),
-}
-
-
-def check_extra(extra: Sequence[str], averages: Collection[int], is_scored: bool = True) -> None:
-    """End the program where a flag says behind the recipe's back what it counts with.
-
-    Args:
-        extra: flags of fairseq-train.
-        averages: how many checkpoints of each model are averaged, 0 for its best one; none where
-            the last one is scored.
-        is_scored: whether anything is scored.
-    """
-    average = max(averages, default=0)
-    if is_scored and "--no-save" in extra:
-        sys.exit("--no-save would leave nothing to score: leave it out")
-    lost = {"--disable-validation", "--no-best-checkpoints"} & {*extra}
-    if is_scored and 0 in averages and lost:
-        sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
-    for i, word in enumerate(extra):
-        flag, equals, value = word.partition("=")
-        value = value if equals else "".join(extra[i + 1 : i + 2])
-        if flag in SET_BY_THE_RECIPE:
-            sys.exit(f"{flag} {SET_BY_THE_RECIPE[flag]}")
-        averaged = f"the last {average} epochs are to be averaged"
-        if flag == "--keep-last-epochs" and value.isdecimal() and int(value) < average:
-            sys.exit(f"{averaged}: keep as many, or give --average {value}")
-        if flag == "--no-epoch-checkpoints" and average:
-            sys.exit(f"{averaged}: leave out {flag}")
-
-
-def check_schemes(archs: Sequence[str], extra: Sequence[str]) -> None:
-    """End the program where a flag would override the scheme or the sub-step that --archs names."""
-    given = {word.partition("=")[0] for word in extra}
-    for slashes, flag in enumerate(("--macaron-scheme", "--macaron-substep"), 1):
-        named = [name for name in archs if name.count("/") >= slashes]
-        if named and flag in given:
-            sys.exit(f"{flag} would override what --archs says, {named[0]}: give one of both")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from common import ask_fairseq, launch
-from common.options import Once, refuse_split, seeds_of
+from common.options import Once, refuse_no_folder, seeds_of, work_of
 from macaron_fairseq.commands.arguments import positive
 
 
@@ -83,25 +83,30 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
     add("--tasks-file", type=Path, default=file, metavar="FILE", help=f"default: {file.name}")
 
 
+def add_records(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add --records; `more` ends its help."""
+    about = "keep a small record of each finished run there; what stands there is not made again"
+    parser.add_argument("--records", type=Path, metavar="FOLDER", help=about + more)
+
+
 def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]) -> Options:
-    """What the options of `add_options` say; ends the program where --from lacks a folder.
+    """What these options say; ends the program where a folder is not as it should be.
 
     Args:
-        args: with these options.
+        args: with those of `add_options` and `add_records`.
         extra: flags of fairseq-train after --.
         name: of the recipe.
         folders: of the tasks, in that of --from.
     """
     given = args.folder and args.folder.absolute()
-    if given and not given.is_dir():
-        sys.exit(f"{given}, given by --from, is not a folder")
+    refuse_no_folder(given, "--from")
+    if args.records and args.records.exists():
+        refuse_no_folder(args.records, "--records")
     for folder in sorted({*folders}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")
-    work = (args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute()
-    refuse_split(work)
     return Options(
-        work=work,
+        work=work_of(args, name),
         given=given,
         cpu=args.cpu,
         file=args.tasks_file.absolute(),

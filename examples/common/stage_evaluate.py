@@ -11,7 +11,7 @@ from shlex import split
 
 from common import train_command
 from common.ask_fairseq import count_gpus
-from common.options import PLUGIN, Recipe
+from common.recipe import PLUGIN, Recipe
 from common.stage_prepare import CLEAN_FROM, fingerprint
 from common.steps import Words, call, code, hash_of, hold, logged, made, say, step
 from common.summary import summary

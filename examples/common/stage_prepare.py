@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common import downloads, extract, parallel_text
 from common.benchmark import Part
-from common.options import PLUGIN, Recipe
+from common.recipe import PLUGIN, Recipe
 from common.steps import (
     Logged,
     call,

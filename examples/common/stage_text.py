@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from common import plain_text, stage_prepare
-from common.options import PLUGIN
+from common.recipe import PLUGIN
 from common.steps import Words, code, hold, logged, made, refuse_foreign, say, step
 from common.text_recipe import TextRecipe
 from macaron_fairseq.common import files, text_lines

@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common import ask_fairseq, train_command
-from common.options import Recipe
+from common.recipe import Recipe
 from common.stage_prepare import fingerprint
 from common.steps import call, ending_with_this, hold, say, shown, start
 from common.train_command import Devices

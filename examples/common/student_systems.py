@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-from common.options import RecipeT
+from common.recipe import RecipeT
 
 # What a flag of a system needs; the losses themselves would miss it after hours of training.
 NEEDED_BY = {"mined": ("rapidfuzz", "the loss mined")}

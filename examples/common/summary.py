@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from shlex import split
 
-from common.options import Recipe
+from common.recipe import Recipe
 from common.steps import Words, shown
 from macaron_fairseq.common.markdown import spread
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from common import benchmark
 from common.benchmark import Benchmark, refuse_below
-from common.options import RecipeT
+from common.recipe import RecipeT
 from common.run_options import Options
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.evidence.evidence_gallery import Published

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common import benchmark
+from common import benchmark, refused_flags
 from common import options as recipe_options
 from common.benchmark import Set
-from common.options import Once, Parser, Recipe
+from common.options import Once, Parser
+from common.recipe import Recipe
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.evaluation.training import training_flags
 
@@ -112,8 +113,7 @@ def of_text(
     described = benchmark.read(folder / "benchmark.yaml")
     if not re.fullmatch("[a-z]{2,3}", options.language):
         sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
-    recipe_options.check_extra(extra, [], is_scored)
-    refuse_positions(extra)
+    refused_flags.check_extra(extra, [], options, is_scored, refused_flags.REFUSED_ON_TEXT)
     paths = [path.resolve() for path in options.text]
     if twice := [path for path in paths if paths.count(path) > 1]:
         sys.exit(f"--text names {twice[0]} twice: leave one out")
@@ -137,7 +137,7 @@ def of_text(
         split_at=options.split_at,
         block=options.tokens_per_sample,
     )
-    recipe_options.check_schemes(recipe.archs, extra)
+    refused_flags.check_schemes(recipe.archs, extra)
     if recipe.block > recipe.tokens_at_once:
         sys.exit(
             f"a sample of {recipe.block} tokens does not fit into batches of "
@@ -151,16 +151,6 @@ def of_text(
     training = replace(described.training, more_flags=more_flags)
     refuse_long_warmup([*training.words(), *extra], recipe.max_update)
     return replace(recipe, benchmark=replace(described, training=training))
-
-
-def refuse_positions(extra: list[str]) -> None:
-    """End the program at a flag that would part positions, samples and what is scored."""
-    for word in extra:
-        flag = word.partition("=")[0]
-        if flag in ("--tokens-per-sample", "--max-positions", "--max-target-positions"):
-            sys.exit(f"{flag} is set by the recipe: see --tokens-per-sample, before --")
-        if flag == "--total-num-update":
-            sys.exit(f"{flag} is set by the recipe: see --max-update")
 
 
 def refuse_long_warmup(flags: list[str], max_update: int) -> None:

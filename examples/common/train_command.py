@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from common.options import PLUGIN, Recipe
+from common.recipe import PLUGIN, Recipe
 from common.steps import hash_of
 from macaron_fairseq.common.environment import available_cores, visible_cores
 from macaron_fairseq.evaluation.training import manifest, training_flags

@@ -13,7 +13,7 @@ import distillation_report
 import distillation_run
 import distillation_systems as systems
 import distillation_translations as translations
-from common import entry, launch, run_options, student_systems, tasks
+from common import entry, launch, refused_flags, run_options, student_systems, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.steps import say
@@ -50,21 +50,17 @@ def parser() -> argparse.ArgumentParser:
         "-- FLAG...: further flags of fairseq-train, for all runs",
         "reproduce.sh",
     )
-    add, once = result.add_argument, recipe_options.Once
-    add(
+    add, add_words = result.add_argument, recipe_options.add_words
+    add_words(
+        result,
         "--tasks",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        default=TASKS.split(),
-        help=f"tasks to train for, named in ../many-tasks/tasks.yaml (default: {TASKS})",
+        f"tasks to train for, named in ../many-tasks/tasks.yaml (default: {TASKS})",
+        TASKS,
     )
-    add(
+    add_words(
+        result,
         "--systems",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        help="of distillation.yaml; the first one there and their baselines are trained, too "
+        "of distillation.yaml; the first one there and their baselines are trained, too "
         "(default: all)",
     )
     run_options.add_options(result, NAME, tasks.FILE)
@@ -96,12 +92,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"default: {systems.FILE.name}",
     )
-    add(
-        "--records",
-        type=Path,
-        metavar="FOLDER",
-        help="keep a small record of each finished run there; what stands there is not made again",
-    )
+    run_options.add_records(result)
     return result
 
 
@@ -115,8 +106,6 @@ def run(words: Sequence[str]) -> None:
     """The stages that the command line names."""
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    if args.records and args.records.exists() and not args.records.is_dir():
-        sys.exit(f"{args.records}, given by --records, is not a folder")
     if args.teacher and not args.teacher.is_file():
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
     if args.teacher and not manifest.run_of(args.teacher):
@@ -136,7 +125,7 @@ def run(words: Sequence[str]) -> None:
         }
         for model in (settings.teacher, settings.student)
     )
-    recipe_options.check_extra(extra, of_teacher | of_student)
+    refused_flags.check_extra(extra, of_teacher | of_student, args)
     systems.refuse_flags(settings, of_teacher, of_student, args.settings)
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)

@@ -7,10 +7,9 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-from common import benchmark, student_systems, tasks
-from common import options as recipe_options
+from common import benchmark, refused_flags, student_systems, tasks
 from common.benchmark import refuse_below, refuse_open_quotes
-from common.options import Recipe
+from common.recipe import Recipe
 from common.run_options import Options
 from common.steps import hash_of
 from common.tasks import Task
@@ -102,11 +101,8 @@ def refuse_flags(
         **{name: (how.flags, of_student) for name, how in settings.systems.items()},
     }
     for name, (theirs, averages) in flags.items():
-        try:
-            recipe_options.check_extra(split(theirs), averages)
-        except SystemExit as end:
-            reason = str(end.code).partition(":")[0]  # the rest is for a command line
-            sys.exit(f"{path}: the flags of {name}: {reason}; leave it out")
+        if sentence := refused_flags.refusal(split(theirs), averages):
+            sys.exit(f"{path}: the flags of {name}: {sentence}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import glue_tasks
 import start
 from common import ask_fairseq, entry, launch, stage_text, stage_train
 from common.launch import Job
-from common.options import PLUGIN
+from common.recipe import PLUGIN
 from common.steps import say
 from glue_flags import (
     fixed_flags,

@@ -9,7 +9,7 @@ from shlex import split
 import glue_data
 import glue_run
 from common import ask_fairseq, stage_prepare
-from common.options import PLUGIN
+from common.recipe import PLUGIN
 from common.steps import hash_of
 from common.train_command import arch_flags, identity
 from glue_options import Glue

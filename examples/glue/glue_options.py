@@ -241,8 +241,7 @@ def read(words: Sequence[str]) -> Glue:
     for module, package in NEEDED.items() if {"finetune", "report"} & {*stages} else ():
         if not find_spec(module):
             sys.exit(f"scores and their tests need {package}: pip install {package}")
-    if args.glue and not args.glue.is_dir():
-        sys.exit(f"{args.glue}, given by --glue, is not a folder")
+    recipe_options.refuse_no_folder(args.glue, "--glue")
     if "prepare" in stages and not args.glue:
         sys.exit("say where GLUE's files are: --glue FOLDER")
     if args.records:

@@ -23,7 +23,8 @@ from common import (
     train_command,
 )
 from common import options as recipe_options
-from common.options import PLUGIN, STAGES, Once, Parser
+from common.options import STAGES, Once, Parser
+from common.recipe import PLUGIN
 from common.stage_text import Counts
 from common.steps import Words, code, hash_of, hold, logged, made, say, step
 from common.text_recipe import TextRecipe

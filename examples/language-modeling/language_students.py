@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from common import ask_fairseq, benchmark, student_systems, train_command
-from common import options as recipe_options
-from common.options import PLUGIN
+from common.options import add_words
+from common.recipe import PLUGIN
 from common.student_systems import System
 from common.text_recipe import TextRecipe
 
@@ -74,12 +74,10 @@ def add_options(parser: Any) -> None:
         type=Path,
         help=f"in which ways they learn (default: {FILE.name} next to this script)",
     )
-    parser.add_argument(
+    add_words(
+        parser,
         "--systems",
-        type=recipe_options.words_of,
-        action=recipe_options.Once,
-        metavar='"A B"',
-        help="some of these ways alone; the first one and their baselines are trained, too",
+        "some of these ways alone; the first one and their baselines are trained, too",
     )
 
 

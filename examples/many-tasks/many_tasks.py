@@ -12,7 +12,7 @@ from typing import Any
 import many_tasks_records as known
 import many_tasks_report as report
 import many_tasks_run
-from common import entry, launch, run_options, tasks
+from common import entry, launch, refused_flags, run_options, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.run_options import Options
@@ -50,31 +50,21 @@ def parser() -> argparse.ArgumentParser:
         "All three by default, but tune only where tasks.yaml has no setting yet. page: draw the "
         "page of the documentation",
     )
-    add, once = result.add_argument, recipe_options.Once
-    add(
+    add, add_words = result.add_argument, recipe_options.add_words
+    add_words(
+        result,
         "--tasks",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        help="names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
-        default=["g2p"],
+        "names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
+        "g2p",
     )
-    add(
+    add_words(
+        result,
         "--schemes",
-        type=recipe_options.words_of,
-        action=once,
-        metavar='"A B"',
-        default=SCHEMES.split(),
-        help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
+        f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
+        SCHEMES,
     )
     run_options.add_options(result, NAME, tasks.FILE)
-    add(
-        "--records",
-        type=Path,
-        metavar="FOLDER",
-        help="keep a small record of each finished run there; what stands there is not made again, "
-        "and report and page are of it (default: of --work)",
-    )
+    run_options.add_records(result, ", and report and page are of it (default: of --work)")
     add("--output", type=Path, metavar="FOLDER", help="of report and page (default: in --work)")
     add("--keep-models", action="store_true", help="keep checkpoints, of runs that end from now on")
     return result
@@ -92,7 +82,7 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
-    recipe_options.check_extra(extra, {task.benchmark.evaluation.average for task in chosen})
+    refused_flags.check_extra(extra, {task.benchmark.evaluation.average for task in chosen}, args)
     refuse_overriding(extra)
     variants = [Variant.parse(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
@@ -100,8 +90,6 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
         p_values.require_packages()  # what is missing is noticed here, not after hours of training
-    if args.records and args.records.exists() and not args.records.is_dir():
-        sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
     if {"tune", "run"} & {*stages}:

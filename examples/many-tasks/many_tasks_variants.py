@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common import benchmark, tasks, train_command
-from common.options import Recipe
+from common.recipe import Recipe
 from common.run_options import Options
 from common.steps import hash_of
 from common.tasks import ARCH, Family, Setting, Task, Tuning

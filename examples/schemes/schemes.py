@@ -8,7 +8,7 @@ from pathlib import Path
 
 import recipe
 from common import entry
-from common.options import Once, Parser, own_and_flags, seeds_of, words_of
+from common.options import Once, Parser, add_words, own_and_flags, seeds_of
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent
@@ -52,14 +52,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = result.add_argument
     add("--recipe", choices=RECIPES, default="quickstart", help="default: quickstart")
-    add(
-        "--variants",
-        type=words_of,
-        action=Once,
-        metavar='"A B"',
-        default=VARIANTS.split(),
-        help=f"default: {VARIANTS}",
-    )
+    add_words(result, "--variants", f"default: {VARIANTS}", VARIANTS)
     add(
         "--seeds",
         type=seeds_of,

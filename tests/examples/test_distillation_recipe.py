@@ -518,7 +518,7 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
         (
             "--distill-weight",
             "--max-update=9 --distill-weight",
-            "settings.yaml: the flags of both: --max-update is an option; leave it out",
+            "settings.yaml: the flags of both: --max-update is set by the recipe: leave it out",
         ),
     ],
 )
@@ -528,6 +528,20 @@ def test_values_of_the_settings_are_looked_at_first(no_work, capsys, old, new, s
     path.write_text(path.read_text().replace(old, new, 1))
     assert no_work.call() == 1 and no_work.begun == []
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--max-tokens 9", "--max-tokens is an option: name it before --"),
+        ("--bf16", "--bf16 is set by the recipe: leave it out"),
+        ("--batch-size 8", "smaller than the recipe's: see --max-tokens"),
+        ("--keep-last-epochs 2", "the last 5 epochs are to be averaged: keep as many"),
+        ("--reset-meters", "begin anew at each start: see fairseq's --finetune-from-model"),
+    ],
+)
+def test_a_flag_is_refused_with_no_option_that_there_is_not(flags, said):
+    assert sentence_of(distillation_recipe.run, ["--", *flags.split()]).endswith(said)
 
 
 def test_a_students_rate_has_to_fall_before_its_end(no_work, capsys):
