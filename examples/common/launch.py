@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -191,50 +191,56 @@ def add_options(add: Callable[..., Any]) -> None:
     )
 
 
-def starter(
-    name: str, args: Any, folder: Path, at_a_time: int = 0
-) -> Callable[[Sequence[Job]], Iterator[tuple[Job, int]]]:
-    """What starts jobs as the options of `add_options` say; ends the program at a bad --slurm.
+@dataclass(frozen=True)
+class Runner:
+    """Does jobs that are not done, several at a time, and keeps records of what is done at once.
 
-    Args:
-        name: of the recipe.
-        args: with these options.
-        folder: where a cluster's logs go.
-        at_a_time: instead of --jobs.
+    The machine may go at any time.
     """
-    if args.slurm and args.launcher != "slurm":
-        sys.exit("--slurm is for --launcher slurm: give that, too")
-    parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
-    for word in args.slurm:
-        key, equals, value = word.partition("=")
-        if not equals:
-            sys.exit(f"--slurm takes NAME=VALUE, not {word}")
-        parameters[key] = int(value) if value.isdecimal() else value
-    at_a_time = at_a_time or args.jobs
 
-    def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+    name: str  # of the recipe
+    at_a_time: int
+    keep: Callable[[], object]  # records of all that is done
+    shown: Callable[[Path], str]  # what is said of a result
+    logs: Path | None = None  # of a cluster that the jobs are for; None: they run here
+    asked: Mapping[str, Any] = field(default_factory=dict)  # what each asks the cluster for
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        args: Any,
+        logs: Path,
+        keep: Callable[[], object],
+        shown: Callable[[Path], str],
+    ) -> "Runner":
+        """What the options of `add_options` say; ends the program at a bad --slurm."""
         if args.launcher == "slurm":
-            return slurm(name, left, at_a_time, folder, parameters)
-        return local(left, at_a_time)
+            asked: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
+            for word in args.slurm:
+                key, equals, value = word.partition("=")
+                if not equals:
+                    sys.exit(f"--slurm takes NAME=VALUE, not {word}")
+                asked[key] = int(value) if value.isdecimal() else value
+            return cls(name, args.jobs, keep, shown, logs, asked)
+        if args.slurm:
+            sys.exit("--slurm is for --launcher slurm: give that, too")
+        return cls(name, args.jobs, keep, shown)
 
-    return start
+    def start(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        """Each job with its exit status as it ends.
 
-
-def kept_at_once(
-    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]], keep: Callable[[], object]
-) -> Callable[[Sequence[Job]], Iterator[tuple[Job, int]]]:
-    """What starts jobs as `start` does, and keeps the records of what is done after each.
-
-    The machine may go at any time. What `keep` refuses is said when all jobs have ended: it does
-    not end the others.
-    """
-
-    def start_and_keep(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        What `keep` refuses is said when all have ended: it does not end the others.
+        """
+        if self.logs:
+            started = slurm(self.name, jobs, self.at_a_time, self.logs, self.asked)
+        else:
+            started = local(jobs, self.at_a_time)
         refused: UserError | None = None
-        for job, status in start(left):
+        for job, status in started:
             refused = None  # it keeps all that is not kept yet
             try:
-                keep()
+                self.keep()
             except UserError as error:
                 refused = error
             except OSError as error:  # as of a full disk
@@ -243,65 +249,38 @@ def kept_at_once(
         if refused:
             raise refused
 
-    return start_and_keep
+    def finish(self, jobs: Sequence[Job]) -> None:
+        """Do the jobs; ends the program if one failed, once the others are done."""
+        failed, elsewhere = self.attempt(jobs)
+        if elsewhere:
+            names = ", ".join(job.label for job in elsewhere)
+            say(self.name, f"left to another process: {names}")
+        if failed:
+            sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
+        if elsewhere:
+            sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
 
-
-def finish(
-    name: str,
-    jobs: Sequence[Job],
-    at_a_time: int,
-    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]],
-    shown: Callable[[Path], str],
-) -> None:
-    """Do the jobs that are not done; ends the program if one failed, once the others are done.
-
-    The arguments are those of `attempt`.
-    """
-    failed, elsewhere = attempt(name, jobs, at_a_time, start, shown)
-    if elsewhere:
-        say(name, f"left to another process: {', '.join(job.label for job in elsewhere)}")
-    if failed:
-        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
-    if elsewhere:
-        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
-
-
-def attempt(
-    name: str,
-    jobs: Sequence[Job],
-    at_a_time: int,
-    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]],
-    shown: Callable[[Path], str],
-) -> tuple[list[Job], list[Job]]:
-    """Do the jobs that are not done.
-
-    Args:
-        name: of the recipe.
-        jobs: all of them; one whose result is there is done.
-        at_a_time: how many run at once.
-        start: starts jobs, as `local` does.
-        shown: what is said of a result.
-
-    Returns:
-        the jobs that failed, and those that another process is at.
-    """
-    left = [job for job in jobs if not job.result.is_file()]
-    progress = Progress(len(jobs), len(jobs) - len(left), at_a_time, lambda text: say(name, text))
-    if len(left) < len(jobs):
-        say(name, f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
-    if left:
-        say(name, f"{counted(len(left), 'run')} to do; the log of the first is {left[0].log}")
-    failed, elsewhere = [], []
-    for job, status in start(left):
-        if job.result.is_file() or (status == 0 and appears(job.result)):
-            progress.add(f"{job.label}: {shown(job.result)}")
-        elif status == ELSEWHERE:
-            elsewhere.append(job)
-            progress.skip(f"{job.label}: another process is at it")
-        else:
-            failed.append(job)
-            progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
-    return failed, elsewhere
+    def attempt(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+        """Do the jobs; returns those that failed, and those that another process is at."""
+        left = [job for job in jobs if not job.result.is_file()]
+        done = len(jobs) - len(left)
+        progress = Progress(len(jobs), done, self.at_a_time, lambda text: say(self.name, text))
+        if done:
+            say(self.name, f"{done} of {len(jobs)} runs are done already")
+        if left:
+            first = left[0].log
+            say(self.name, f"{counted(len(left), 'run')} to do; the log of the first is {first}")
+        failed, elsewhere = [], []
+        for job, status in self.start(left):
+            if job.result.is_file() or (status == 0 and appears(job.result)):
+                progress.add(f"{job.label}: {self.shown(job.result)}")
+            elif status == ELSEWHERE:
+                elsewhere.append(job)
+                progress.skip(f"{job.label}: another process is at it")
+            else:
+                failed.append(job)
+                progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
+        return failed, elsewhere
 
 
 def appears(path: Path) -> bool:

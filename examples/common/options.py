@@ -127,7 +127,10 @@ def parser(header: str, program: str) -> Parser:
     )
     add_training(result, default_work="runs/RECIPE, and pair and setting")
     option(
-        "--merges", "N", "BPE merges to learn from both languages (stage prepare)", type=positive
+        "--merges",
+        "N",
+        "BPE merges to learn from both languages, in the stage prepare (default: the recipe's)",
+        type=positive,
     )
     option(
         "--average",
@@ -203,7 +206,7 @@ def add_training(
         "--archs",
         '"A B"',
         "architectures, the baseline first; ARCH/SCHEME and ARCH/SCHEME/SUBSTEP are a Macaron "
-        "architecture with another scheme",
+        "architecture with another scheme (default: the recipe's)",
         action=Once,
         type=archs_of,
     )
@@ -216,9 +219,13 @@ def add_training(
         default=[1],
     )
     for name, help in (
-        ("--max-update", "end training at N updates"),
+        ("--max-update", "end training at N updates (default: the recipe's)"),
         ("--batch", "tokens of an update, on all devices together (default: the recipe's)"),
-        ("--max-tokens", "tokens on a device at once; the batch of an update stays the same"),
+        (
+            "--max-tokens",
+            "tokens on a device at once; the batch of an update stays the same (default: what "
+            "divides it evenly)",
+        ),
         ("--processes", "train in N processes on a CPU, which share its cores (default: 1)"),
         ("--gpus", "with --dry-run: plan as if there were N GPUs"),
         ("--workers", "processes for text work (default: all cores)"),

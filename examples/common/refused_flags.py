@@ -12,7 +12,7 @@ FINETUNE = "fairseq's --finetune-from-model"  # which any recipe takes after --
 REFUSED: Refused = {
     **dict.fromkeys(("--max-update", "--max-tokens", "--cpu", "--bf16"), (SET, ())),
     **dict.fromkeys(("--arch", "-a"), (SET, ["--archs"])),
-    "--seed": (SET, ["--seeds"]),
+    "--seed": (SET, ["--pretrain-seeds", "--seeds"]),
     "--save-dir": (SET, ["--work"]),
     "--update-freq": (SET, ["--batch"]),
     "--fp16": (SET, ["--bf16", "--fp32"]),

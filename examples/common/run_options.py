@@ -62,7 +62,12 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
         default=[1],
         help="train each with each of these seeds (default: 1)",
     )
-    add("--max-update", type=positive, metavar="N", help="end each run at N updates")
+    add(
+        "--max-update",
+        type=positive,
+        metavar="N",
+        help="end each run at N updates (default: the recipe's)",
+    )
     add(
         "--max-tokens",
         type=positive,

@@ -75,7 +75,12 @@ def add_text(result: Parser) -> None:
         default=[],
     )
     option("--language", "XX", "of the text, for Moses' rules (default: en)", default="en")
-    option("--merges", "N", "BPE merges to learn from the text (stage prepare)", type=positive)
+    option(
+        "--merges",
+        "N",
+        "BPE merges to learn from the text, in the stage prepare (default: the recipe's)",
+        type=positive,
+    )
     option(
         "--tokens-per-sample",
         "N",

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import distillation_records
@@ -298,10 +298,10 @@ class Plan:
                 jobs.append(step.job)
             else:
                 self.not_done[NOT_BEGUN].append(step.job.label)
-        start = launch.starter(NAME, self.args, self.runs.options.work / "slurm", at_a_time)
+        logs = self.runs.options.work / "slurm"
+        runner = launch.Runner.of(NAME, self.args, logs, self.keep, shown)
         self.keep()
-        start = launch.kept_at_once(start, self.keep)
-        found = launch.attempt(NAME, jobs, at_a_time or self.args.jobs, start, shown)
+        found = replace(runner, at_a_time=at_a_time or runner.at_a_time).attempt(jobs)
         for reason, those in zip((FAILED, ELSEWHERE), found, strict=True):
             self.not_done[reason] += [job.label for job in those]
 

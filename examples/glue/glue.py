@@ -154,8 +154,7 @@ def jobs_left(glue: Glue) -> list[Job]:
 
 def finetune(glue: Glue, jobs: Sequence[Job]) -> None:
     """Do the runs that are not done; ends the program if one failed, once the others are done."""
-    local = partial(launch.local, at_a_time=glue.jobs)
-    launch.finish(NAME, jobs, glue.jobs, launch.kept_at_once(local, partial(keep, glue)), shown)
+    launch.Runner(NAME, glue.jobs, partial(keep, glue), shown).finish(jobs)
 
 
 def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: float) -> None:

@@ -241,14 +241,14 @@ def finish(
     args: Any,
 ) -> None:
     """Do the jobs that are not done, here or on a cluster, and keep their records at once."""
-    start = launch.starter(NAME, args, options.work / "slurm")
 
     def keep() -> None:
         if args.records:
             known.keep(chosen, every_task, options, args.records)
 
+    runner = launch.Runner.of(NAME, args, options.work / "slurm", keep, shown)
     keep()
-    launch.finish(NAME, jobs, args.jobs, launch.kept_at_once(start, keep), shown)
+    runner.finish(jobs)
 
 
 def shown(path: Path) -> str:

@@ -672,7 +672,7 @@ def test_jobs_end_with_their_status(tmp_path):
 
 @pytest.mark.parametrize("error", [UserError("another result"), OSError(28, "another result")])
 @pytest.mark.parametrize("is_for_good", [True, False])
-def test_a_record_that_is_refused_ends_no_other_run(error, is_for_good):
+def test_a_record_that_is_refused_ends_no_other_run(error, is_for_good, monkeypatch):
     jobs, kept = [launch.Job(str(n), [], Path("log"), Path("none")) for n in range(3)], []
 
     def keep():
@@ -680,11 +680,11 @@ def test_a_record_that_is_refused_ends_no_other_run(error, is_for_good):
         if len(kept) == 1 or is_for_good:
             raise error
 
-    start = launch.kept_at_once(lambda left: ((job, 0) for job in left), keep)
+    monkeypatch.setattr(launch, "local", lambda left, at_a_time: ((job, 0) for job in left))
     done = []
     with pytest.raises(UserError, match="another result") if is_for_good else nullcontext():
-        done.extend(start(jobs))
-    assert len(kept) == 3
+        done.extend(launch.Runner("mini", 1, keep, str).start(jobs))
+    assert len(kept) == len(done) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -726,8 +726,9 @@ def test_bad_values_for_a_cluster_get_a_sentence(words, said, tmp_path, monkeypa
     pytest.importorskip("submitit")
     monkeypatch.setenv("SUBMITIT_CLUSTER", "local")
     args = SimpleNamespace(slurm=words, jobs=1, launcher="slurm")
-    start = launch.starter("mini", args, tmp_path)
-    assert said in sentence_of(lambda: [*start([launch.Job("x", ["true"], tmp_path, tmp_path)])])
+    runner = launch.Runner.of("mini", args, tmp_path, lambda: None, str)
+    job = launch.Job("x", ["true"], tmp_path, tmp_path)
+    assert said in sentence_of(lambda: [*runner.start([job])])
 
 
 def test_a_job_whose_time_is_over_is_submitted_again(tmp_path):
