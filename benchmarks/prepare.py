@@ -35,22 +35,30 @@ from harness import measuring, memory, program
 from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import table
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from common.stage_prepare import COMMON, parts
+
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
 STEPS = (
     *("extract", "tokenise", "clean", "hold out"),
     *("count words", "learn BPE", "apply BPE", "binarise"),
 )
 PARALLEL = ("tokenise", "count words", "apply BPE", "binarise")
-EXTRACT = """\
+# What the recipes call of their own code.
+CALL = """\
 import sys
 from pathlib import Path
-examples, archive, *out = sys.argv[1:]
+examples, *words = sys.argv[1:]
 sys.path.insert(0, examples)
-from common import extract
-extract.from_archive(Path(archive), ("given.en", "given.de"), "lines", tuple(map(Path, out)))
+from common import extract, parallel_text
+paths = tuple(map(Path, words))
+{}
 """
+EXTRACT = 'extract.from_archive(paths[0], ("given.en", "given.de"), "lines", paths[1:])'
+CLEAN = "parallel_text.clean(paths[:2], paths[2:], 1, 80, 9)"
+HOLD_OUT = "parallel_text.split(paths[:2], paths[2:], 23)"
 BASH = ("bash", "-euo", "pipefail", "-c")
 # Commands are those of the Python that runs this, whatever environment is active.
 OWN = {**os.environ, "PATH": os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))}
@@ -88,17 +96,18 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
     def names(*stems: str) -> Command:
         return [folder / f"{stem}.{language}" for stem in stems for language in ("en", "de")]
 
+    def call(text: str, *paths: str | Path) -> Command:
+        return [sys.executable, "-c", CALL.format(text), COMMON.parent, *paths]
+
     tokenize: Command = ["macaron-fairseq", "tokenize", "--workers", str(workers)]
-    text: Command = [sys.executable, EXAMPLES / "common" / "parallel_text.py"]
     if step == "extract":
-        return [sys.executable, "-c", EXTRACT, EXAMPLES, folder / "given.tgz", *names("raw")]
+        return call(EXTRACT, folder / "given.tgz", *names("raw"))
     if step == "tokenise":
         return [*tokenize, "--steps", "normalize,printable,tokenize-hyphens", *files("raw", "tok")]
     if step == "clean":
-        limits = "--min", "1", "--max", "80"
-        return [*text, "clean", *limits, *names("tok", "clean")]
+        return call(CLEAN, *names("tok", "clean"))
     if step == "hold out":  # of text that nothing needs any more: the rest stays in its files
-        return [*text, "split", "--every", "23", *names("raw", "valid")]
+        return call(HOLD_OUT, *names("raw", "valid"))
     if step == "count words":
         count = 'subword-nmt get-vocab < "$1/clean.{0}" > "$1/words.{0}"'.format
         both = " | " if workers > 1 else "; "
@@ -114,11 +123,6 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
         *("--trainpref", folder / "bpe", "--destdir", folder / f"data-{workers}"),
         *("--workers", str(parts(workers))),
     ]
-
-
-def parts(workers: int) -> int:
-    """In how many parts stage_prepare.py has fairseq-preprocess divide the text."""
-    return max(workers, min(8 * workers, 64)) if workers > 1 else 1
 
 
 def measure(words: Command, what: str) -> tuple[float, float]:
@@ -213,28 +217,27 @@ def main() -> None:
         result = {"about": about, "code": environment.code(), **corpus, "steps": rows}
         files.write(args.json, json.dumps(result, indent=1) + "\n")
     print(
-        table(rows, cores),
+        table(*rows_of(rows, cores)),
         f"\n{about}; {args.lines:,} pairs, {words:,} English words",
-        sep="",
+        sep="\n",
     )
 
 
-def table(rows: list[dict], cores: int) -> str:
-    """The figures in Markdown."""
-    text = (
-        f"| step | pairs/s, 1 core | pairs/s, {cores} cores | ratio | peak MiB, 1 core | "
-        f"{cores} cores | {cores} cores, half of the pairs | WMT14, minutes |\n"
-        "|---|---|---|---|---|---|---|---|\n"
-    )
-    for row in rows:
-        ratio = f"{row['speed_up']:.2f}" if row["speed_up"] else "one process"
-        peaks = " | ".join(f"{row[f'peak_mib_{which}']:,.0f}" for which in ("1", "all", "half"))
-        text += (
-            f"| {row['step']} | {row['pairs_per_second_1']:,.0f} | "
-            f"{row['pairs_per_second_all']:,.0f} | {ratio} | {peaks} | "
-            f"{row['wmt14_minutes']:.0f} |\n"
-        )
-    return text
+def rows_of(found: list[dict], cores: int) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the figures' table."""
+    header = ["step", "pairs/s, 1 core", f"pairs/s, {cores} cores", "ratio", "peak MiB, 1 core"]
+    header += [f"{cores} cores", f"{cores} cores, half of the pairs", "WMT14, minutes"]
+    rows = [
+        [
+            row["step"],
+            *(f"{row[f'pairs_per_second_{which}']:,.0f}" for which in ("1", "all")),
+            f"{row['speed_up']:.2f}" if row["speed_up"] else "one process",
+            *(f"{row[f'peak_mib_{which}']:,.0f}" for which in ("1", "all", "half")),
+            f"{row['wmt14_minutes']:.0f}",
+        ]
+        for row in found
+    ]
+    return header, rows
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ fairseq's own flags as one types them, with comments. PyYAML comes with fairseq.
 """
 
 import argparse
+import re
 import sys
 import types
 import typing
@@ -71,6 +72,11 @@ class Archive:
 
     sha256: str = ""
     addresses: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where no file could have the checksum."""
+        if self.sha256 and not re.fullmatch("[0-9a-fA-F]{64}", self.sha256):
+            raise ValueError(f"sha256 should be 64 hexadecimal digits, not {self.sha256}")
 
 
 @dataclass(frozen=True)

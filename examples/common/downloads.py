@@ -7,11 +7,10 @@ from pathlib import Path
 
 from common import extract
 from common.benchmark import Part
+from common.fetch import have
 from common.recipe import Recipe
-from common.steps import Words, call, code, say
+from common.steps import code, say
 from macaron_fairseq.common import files
-
-COMMON = Path(__file__).resolve().parent
 
 
 def inputs(recipe: Recipe) -> list[str]:
@@ -102,14 +101,10 @@ def fetch(recipe: Recipe, archive: str, testset: str) -> str:
     addresses += known.addresses if known else []
     if not testset and not (known and known.addresses):
         addresses += [address.format(archive=archive) for address in recipe.benchmark.addresses]
-    known_sum = checksum(recipe, archive)
-    place = downloads / archive
-    words: Words = [sys.executable, COMMON / "fetch.py", place]
-    words += ["--from", (recipe.given / archive).parent] if recipe.given else []
-    words += ["--sha256", known_sum] if known_sum else []
-    place.parent.mkdir(parents=True, exist_ok=True)
-    call([*words, *dict.fromkeys(addresses)], stdout=sys.stderr.fileno())
-    for line in place.with_name("SHA256SUMS").read_text().splitlines():
-        if line[66:] == place.name:
-            return line
-    raise AssertionError(f"fetch.py recorded no {archive}")
+    digest = have(
+        downloads / archive,
+        [*dict.fromkeys(addresses)],
+        (recipe.given / archive).parent if recipe.given else None,
+        checksum(recipe, archive),
+    )
+    return f"{digest}  {Path(archive).name}"  # as in SHA256SUMS

@@ -1,11 +1,9 @@
 """Line-aligned text, where line N of one file translates line N of the other.
 
 Text is UTF-8 and only "\\n" ends a line: crawled text holds other characters that Unicode, and with
-it `str.splitlines`, takes for line ends. Mistakes in the text end the program with a sentence. Run
-as a program it cleans or splits two files (see --help): the recipes call the functions.
+it `str.splitlines`, takes for line ends. Mistakes in the text end the program with a sentence.
 """
 
-import argparse
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -263,30 +261,3 @@ def full(pairs: Iterator[Pair], names: Paths) -> Iterator[Pair]:
             if not text.strip():
                 sys.exit(f"{name}, line {number} is empty: what is scored needs text on both sides")
         yield pair
-
-
-def main() -> None:
-    """Clean or split two files."""
-    parser = argparse.ArgumentParser(description="Clean or split two files of line-aligned text.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    cleaning = commands.add_parser("clean", help="keep the pairs that are worth training on")
-    cleaning.add_argument("--min", type=int, default=1, help="tokens (default: %(default)s)")
-    cleaning.add_argument("--max", type=int, default=80, help="tokens (default: %(default)s)")
-    cleaning.add_argument(
-        "--ratio", type=float, default=9, help="of lengths (default: %(default)s)"
-    )
-    splitting = commands.add_parser("split", help="move every Nth pair to other files")
-    splitting.add_argument("--every", type=int, required=True, metavar="N", help="2 or more")
-    for command in (cleaning, splitting):
-        for name in ("source", "target", "out_source", "out_target"):
-            command.add_argument(name, type=Path)
-    args = parser.parse_args()
-    given, out = (args.source, args.target), (args.out_source, args.out_target)
-    if args.command == "clean":
-        clean(given, out, args.min, args.max, args.ratio)
-    else:
-        split(given, out, args.every)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from itertools import pairwise, product
@@ -64,7 +64,7 @@ def prepare(recipe: Recipe, runs: Path | None = None) -> None:
         extracts = code(lines_py, parallel_text_py, COMMON / "extract.py")
         clean = recipe.benchmark.preprocessing.clean, [*recipe.sets.values()]
 
-        def one(name: str, made_from: Sequence[str], fill) -> None:  # type: ignore[no-untyped-def]
+        def one(name: str, made_from: Sequence[str], fill: Callable[[Recipe, Path], None]) -> None:
             step(work / name, made_from, lambda out: fill(recipe, out))
 
         one("raw", [*recipe.languages, *given, extracts], raw)

@@ -233,6 +233,23 @@ def killed(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}{why}"
 
 
+def waited(process: subprocess.Popen, name: str | Path, file: Path) -> int:
+    """Its status, once it has ended; a line now and then, for where nobody sees what it does.
+
+    Args:
+        process: a running command.
+        name: what the line calls it.
+        file: what it writes, where the line sends whoever wants to know more.
+    """
+    minutes = 0
+    while True:
+        try:
+            return process.wait(60 * TOLD_MINUTES)
+        except subprocess.TimeoutExpired:
+            minutes += TOLD_MINUTES
+            print(f"{name}: {minutes} minutes so far; see {file}", file=sys.stderr)
+
+
 def logged(log: Path, words: Sequence[str | Path], name: str = "", **pipes: Any) -> None:
     """Run a command and keep what it says on standard error, which is shown on a terminal.
 
@@ -261,7 +278,7 @@ class Logged:
                     self.file.write(block)
                     sys.stderr.buffer.write(block)
                     sys.stderr.flush()
-            status = self.waited()
+            status = waited(self.process, self.name, self.log)
         self.file.close()
         if status:
             if not self.is_shown:
@@ -269,16 +286,6 @@ class Logged:
                 print("\n".join(lines[-20:]), file=sys.stderr)
             how = killed(status) if status < 0 else "failed"
             sys.exit(f"{self.name} {how}; see {self.log}")
-
-    def waited(self) -> int:
-        """Its status, once it has ended; where nobody sees its log, a line now and then."""
-        minutes = 0
-        while True:
-            try:
-                return self.process.wait(60 * TOLD_MINUTES)
-            except subprocess.TimeoutExpired:
-                minutes += TOLD_MINUTES
-                print(f"{self.name}: {minutes} minutes so far; see {self.log}", file=sys.stderr)
 
 
 def shown(words: Sequence[str | Path]) -> str:

@@ -117,6 +117,11 @@ def test_a_benchmark_file_that_is_not_as_it_should_be(text, said, tmp_path):
         ('"val.{language}.gz"', '"val.gz", format: linse', "format should be one of lines, carr"),
         ("steps: [", "steps: [tokenise, ", "preprocessing/steps should be some of normalize, p"),
         ("merges: ", "merges: -", "preprocessing/merges should be at least 0, not -"),
+        (
+            "sha256: d79",
+            "sha256: 79",
+            "archives/train.en.gz/sha256 should be 64 hexadecimal digits",
+        ),
         ("valid: {pairs: 1014", "test: {every: 9", "sets/test/every is for valid alone"),
         ("sets:", "sets: {}\nsets:", "sets stands twice in it"),
         ("sets:", "settings: [demo]\nsets:", "settings should be a mapping, not ['demo']"),

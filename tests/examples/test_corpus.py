@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from uuid import uuid4
@@ -12,7 +10,6 @@ import pytest
 from common import extract, parallel_text
 from helpers import archives
 from helpers.commands import sentence_of
-from helpers.recipes import EXAMPLES
 
 
 def refused(function, *args):
@@ -312,18 +309,6 @@ def test_split_refuses_to_leave_nothing(tmp_path):
     assert said == f"{files[0]} has 2 lines, fewer than 23"
     assert "would leave nothing to train on" in refused(parallel_text.split, files, out, 1)
     assert len([*tmp_path.iterdir()]) == 2
-
-
-def test_run_as_a_program_in_a_bare_locale(tmp_path):
-    """As benchmarks/prepare.py does."""
-    files, out = put(tmp_path, "ü", [("ä", "ö"), ("c", "d")]), both(tmp_path, "out")
-    words = [sys.executable, EXAMPLES / "common" / "parallel_text.py", "split", "--every", "2"]
-    bare = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([*words, *files, *out], env={**os.environ, **bare}, check=True)
-    assert lines(files[0]) == ["ä"] and lines(out[1]) == ["d"]
-    words[2:] = ["clean", "--max", "1"]
-    done = subprocess.run([*words, *files, *out], capture_output=True, text=True)
-    assert done.stdout == "clean: kept 1 of 1 pairs (1 to 1 tokens, ratio at most 9)\n"
 
 
 # --- A user's own text ---------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """examples/common/fetch.py against a web server that fails like mirrors do, with tiny archives."""
 
-import fcntl
 import gzip
 import hashlib
 import io
@@ -14,18 +13,25 @@ import sys
 import tarfile
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from unittest import mock
 
 import pytest
+from common import fetch
 from helpers.paths import ROOT
 from helpers.server import serve
 
-SCRIPT = ROOT / "examples" / "common" / "fetch.py"
 NAMES = ["a.tgz", "b.tar.gz", "c.gz", "d.zip", "e.tar", "f.txt"]
-
-
-def command(*words):
-    return [sys.executable, str(SCRIPT), *map(str, words)]
+PREPARE = """
+import sys
+from pathlib import Path
+examples, *words = sys.argv[1:]
+sys.path.insert(0, examples)
+from common import options, stage_prepare
+benchmark = Path(examples, "iwslt14", "benchmark.yaml")
+stage_prepare.step = lambda *_: sys.exit(0)  # the archive is all that is wanted
+stage_prepare.prepare(options.read(benchmark, "iwslt14", "", ["--sizes", "any", *words]))
+"""
 
 
 def environment(**env):
@@ -33,29 +39,29 @@ def environment(**env):
     return {**kept, "LC_ALL": "C", **env}
 
 
-def fetch(*words, **env):
-    """Run the script; stdout and stderr in one."""
-    return subprocess.run(
-        command(*words),
-        env=environment(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=60,
-    )
+@contextmanager
+def told(**env):
+    """What is said, with these variables of the environment."""
+    with (
+        mock.patch.dict(os.environ, environment(**env), clear=True),
+        redirect_stderr(io.StringIO()) as said,
+    ):
+        yield said
 
 
-def succeeds(*words, **env):
-    done = fetch(*words, **env)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+def succeeds(place, *addresses, folder=None, sha256="", **env):
+    """Have the file; returns what was said meanwhile."""
+    with told(**env) as said:
+        digest = fetch.have(place, addresses, folder, sha256)
+    assert digest == sha256_of(place)
+    return said.getvalue()
 
 
-def fails(*words, **env):
-    done = fetch(*words, **env)
-    assert done.returncode == 1, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
+def fails(place, *addresses, folder=None, sha256="", **env):
+    """Have the program ended; returns what was said until then."""
+    with told(**env) as said, pytest.raises(SystemExit) as end:
+        fetch.have(place, addresses, folder, sha256)
+    return f"{said.getvalue()}{end.value.code}\n"
 
 
 def files(folder):
@@ -93,16 +99,17 @@ def here(tmp_path):
     return tmp_path / "downloads #1, ü" / "of today"
 
 
-def sha256(path):
+def sha256_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager
-def started(*words, **env):
-    """The script at work, killed at the end of the block."""
-    with subprocess.Popen(
-        command(*words), env=environment(**env), stdout=subprocess.PIPE, encoding="utf-8"
-    ) as process:
+def preparing(work, *servers):
+    """The stage prepare of IWSLT14 as far as its archive is fetched, killed after the block."""
+    words = [sys.executable, "-c", PREPARE, str(ROOT / "examples"), "--work", str(work)]
+    words += [word for server in servers for word in ("--mirror", server.url)]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+    with subprocess.Popen(words, env=environment(), **pipes) as process:
         try:
             yield process
         finally:
@@ -110,7 +117,7 @@ def started(*words, **env):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -143,7 +150,7 @@ def test_lines_of_other_files_stay_in_sha256sums(originals, here):
     with serve(originals) as server:
         succeeds(here / "a.tgz", f"{server.url}/a.tgz")
     lines = (here / "SHA256SUMS").read_text().split("\n")
-    mine = f"{sha256(originals / 'a.tgz')}  a.tgz"
+    mine = f"{sha256_of(originals / 'a.tgz')}  a.tgz"
     assert lines == [mine, f"{'1' * 64}  a.tgz.old", f"{'0' * 64} *other.gz", ""]
 
 
@@ -154,7 +161,7 @@ def test_a_file_put_there_by_hand_is_checked_and_recorded(originals, here):
     with serve(originals) as server:
         said = succeeds(here / "d.zip", f"{server.url}/d.zip")
         assert said == "d.zip is here already\n"
-        assert (here / "SHA256SUMS").read_text() == f"{sha256(originals / 'd.zip')}  d.zip\n"
+        assert (here / "SHA256SUMS").read_text() == f"{sha256_of(originals / 'd.zip')}  d.zip\n"
         said = fails(here / "c.gz", f"{server.url}/c.gz")
         assert f"{here}/c.gz is not a whole .gz file" in said
         assert said.endswith("remove it to fetch it again\n")
@@ -163,12 +170,12 @@ def test_a_file_put_there_by_hand_is_checked_and_recorded(originals, here):
 
 def test_another_file_in_the_folder_is_not_passed_over(originals, here, tmp_path):
     others = write_archives(tmp_path / "others", seed=2)
-    succeeds(here / "c.gz", "--from", originals, "http://nowhere.invalid/c.gz")
-    said = fails(here / "c.gz", "--from", others, "http://nowhere.invalid/c.gz")
+    succeeds(here / "c.gz", "http://nowhere.invalid/c.gz", folder=originals)
+    said = fails(here / "c.gz", "http://nowhere.invalid/c.gz", folder=others)
     assert (
         f"{others}/c.gz is another file: to take that one, remove the first, and its line" in said
     )
-    assert sha256(here / "c.gz") == sha256(originals / "c.gz")
+    assert sha256_of(here / "c.gz") == sha256_of(originals / "c.gz")
 
 
 def test_a_changed_file_is_reported(originals, here):
@@ -178,13 +185,15 @@ def test_a_changed_file_is_reported(originals, here):
         (here / "f.txt").write_bytes(b"Another text.\n" * 1000)
         said = fails(here / "f.txt", address)
         assert said.count("\n") == 1
-        assert f"{here}/f.txt has the SHA-256 {sha256(here / 'f.txt')}, but" in said
-        assert f"says {sha256(originals / 'f.txt')} (if this file is meant, remove its line" in said
+        assert f"{here}/f.txt has the SHA-256 {sha256_of(here / 'f.txt')}, but" in said
+        assert (
+            f"says {sha256_of(originals / 'f.txt')} (if this file is meant, remove its line" in said
+        )
         assert (here / "f.txt").read_bytes() == b"Another text.\n" * 1000
 
         (here / "f.txt").unlink()
         succeeds(here / "f.txt", address)
-    assert sha256(here / "f.txt") == sha256(originals / "f.txt")
+    assert sha256_of(here / "f.txt") == sha256_of(originals / "f.txt")
 
 
 def test_a_file_fetched_again_must_be_the_one_recorded(originals, here, tmp_path):
@@ -193,12 +202,12 @@ def test_a_file_fetched_again_must_be_the_one_recorded(originals, here, tmp_path
         succeeds(here / "a.tgz", f"{server.url}/a.tgz")
         (here / "a.tgz").unlink()
         said = fails(here / "a.tgz", f"{changed.url}/a.tgz")
-        assert f"{sha256(others / 'a.tgz')}, but --sha256 or SHA256SUMS says" in said
-        # --sha256 is the last word.
-        wanted = sha256(others / "a.tgz")
-        succeeds(here / "a.tgz", "--sha256", wanted.upper(), f"{changed.url}/a.tgz")
+        assert f"{sha256_of(others / 'a.tgz')}, but benchmark.yaml or SHA256SUMS says" in said
+        # What is asked for is the last word.
+        wanted = sha256_of(others / "a.tgz")
+        succeeds(here / "a.tgz", f"{changed.url}/a.tgz", sha256=wanted.upper())
         assert (here / "SHA256SUMS").read_text() == f"{wanted}  a.tgz\n"
-        said = fails(here / "a.tgz", "--sha256", sha256(originals / "a.tgz"), server.url)
+        said = fails(here / "a.tgz", server.url, sha256=sha256_of(originals / "a.tgz"))
         assert "remove it to fetch it again" in said
 
 
@@ -271,20 +280,14 @@ def test_an_empty_file(here, tmp_path, name):
 
 def test_sha256_chooses_among_the_addresses(originals, here, tmp_path):
     others = write_archives(tmp_path / "others", seed=2)
-    wanted, other = sha256(originals / "e.tar"), sha256(others / "e.tar")
+    wanted, other = sha256_of(originals / "e.tar"), sha256_of(others / "e.tar")
     with serve(others) as bad, serve(originals) as good:
-        said = fails(here / "e.tar", f"{bad.url}/e.tar", "--sha256", wanted)
-        assert f"has the SHA-256 {other}, but --sha256 or SHA256SUMS says {wanted}" in said
+        said = fails(here / "e.tar", f"{bad.url}/e.tar", sha256=wanted)
+        assert f"has the SHA-256 {other}, but benchmark.yaml or SHA256SUMS says {wanted}" in said
         assert files(here) == []
         addresses = f"{bad.url}/e.tar", f"{good.url}/e.tar"
-        succeeds(here / "e.tar", *addresses, "--sha256", wanted)
-    assert sha256(here / "e.tar") == wanted
-
-
-def test_sha256_must_be_one(here):
-    done = fetch(here / "a.tgz", "--sha256", "12ab", "http://127.0.0.1:1/a.tgz")
-    assert done.returncode == 2
-    assert "a SHA-256 has 64 hexadecimal digits" in done.stdout
+        succeeds(here / "e.tar", *addresses, sha256=wanted)
+    assert sha256_of(here / "e.tar") == wanted
 
 
 # Mirrors that are down, or as good as.
@@ -359,9 +362,9 @@ def test_what_has_no_checksum_is_not_resumed(originals, here):
         assert good.ranges("e.tar") == [None]
         (here / "e.tar").unlink()
         (here / "SHA256SUMS").unlink()
-        wanted = "--sha256", sha256(originals / "e.tar")
-        fails(here / "e.tar", f"{bad.url}/e.tar", *wanted)
-        succeeds(here / "e.tar", f"{good.url}/e.tar", *wanted)
+        wanted = sha256_of(originals / "e.tar")
+        fails(here / "e.tar", f"{bad.url}/e.tar", sha256=wanted)
+        succeeds(here / "e.tar", f"{good.url}/e.tar", sha256=wanted)
         half = (originals / "e.tar").stat().st_size // 2
         assert good.ranges("e.tar") == [None, f"bytes={half}-"]
 
@@ -401,64 +404,54 @@ def test_a_server_that_cannot_resume(originals, here):
     assert (here / "a.tgz").read_bytes() == content
 
 
+# The stage prepare keeps its runs apart: whoever fetches into a work folder holds its lock.
+
+
+@pytest.fixture
+def archive(originals, tmp_path):
+    """A folder to serve, with what the recipe of IWSLT14 asks for."""
+    (tmp_path / "served").mkdir()
+    return shutil.copy(originals / "a.tgz", tmp_path / "served" / "de-en.tgz")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_and_run_again(originals, here, number):
-    part = here / "a.tgz.part"
-    with serve(originals, **{"a.tgz": "trickle"}) as server:
-        words = here / "a.tgz", f"{server.url}/a.tgz"
-        with started(*words) as process:
+def test_killed_and_run_again(archive, tmp_path, number):
+    downloads = tmp_path / "downloads"
+    part = downloads / "de-en.tgz.part"
+    with serve(archive.parent, **{archive.name: "trickle"}) as server:
+        with preparing(tmp_path, server) as process:
             wait_for(lambda: part.exists() and part.stat().st_size)
             process.send_signal(number)
             process.wait()
-        assert not (here / "a.tgz").exists()
+        assert files(downloads) == ["de-en.tgz.part"]
         server.behaviour.clear()
-        with started(*words) as again:
+        with preparing(tmp_path, server) as again:
             # After a SIGKILL, curl is still at work and may not write into the file that counts.
-            waits = "waiting for another run" in again.stdout.readline()
+            waits = "waiting for another run" in again.stderr.readline()
             assert waits == (number == signal.SIGKILL)
             server.release.set()
-            assert again.communicate()[0].endswith("a.tgz is complete\n")
-        first, second = server.ranges("a.tgz")
+            assert again.communicate()[1].endswith("de-en.tgz is complete\n")
+        first, second = server.ranges(archive.name)
         assert first is None
         assert int(second.removeprefix("bytes=").removesuffix("-")) > 0
-    assert (here / "a.tgz").read_bytes() == (originals / "a.tgz").read_bytes()
-    assert files(here) == ["SHA256SUMS", "a.tgz"]
+    assert (downloads / archive.name).read_bytes() == archive.read_bytes()
+    assert files(downloads) == ["SHA256SUMS", "de-en.tgz"]
 
 
-def test_two_at_once(originals, here):
-    with serve(originals, **{"a.tgz": "hang"}) as server, serve(originals) as good:
-        words = here / "a.tgz", f"{server.url}/a.tgz", f"{good.url}/a.tgz"
-        with started(*words) as one:
+def test_two_at_once(archive, tmp_path):
+    downloads = tmp_path / "downloads"
+    with serve(archive.parent, **{"*": "hang"}) as server, serve(archive.parent) as good:
+        with preparing(tmp_path, server, good) as one:
             wait_for(lambda: server.requests)
-            with started(*words) as two, started(here / "c.gz", f"{good.url}/c.gz") as other:
-                assert other.communicate()[0].endswith("c.gz is complete\n")
-                assert "waiting for another run" in two.stdout.readline()
+            with preparing(tmp_path, server, good) as two:
+                assert "waiting for another run" in two.stderr.readline()
                 server.release.set()
-                assert one.communicate()[0].endswith("a.tgz is complete\n")
-                assert two.communicate()[0] == "a.tgz is here already\n"
-        assert (one.returncode, two.returncode, other.returncode) == (0, 0, 0)
-        assert len(server.requests) == 1
-    assert (here / "a.tgz").read_bytes() == (originals / "a.tgz").read_bytes()
-    assert files(here) == ["SHA256SUMS", "a.tgz", "c.gz"]
-    assert len((here / "SHA256SUMS").read_text().split("\n")) == 3
-
-
-def test_a_lock_file_that_was_removed_is_no_lock(originals, here):
-    """Else a run that waited for it and one that came later would be at work together."""
-    here.mkdir(parents=True)
-    path = here / "a.tgz.lock"
-    with serve(originals) as server, path.open("a") as first:
-        fcntl.flock(first, fcntl.LOCK_EX)
-        with started(here / "a.tgz", f"{server.url}/a.tgz") as process:
-            assert "waiting for another run" in process.stdout.readline()
-            path.unlink()
-            with path.open("a") as second:
-                fcntl.flock(second, fcntl.LOCK_EX)
-                first.close()
-                assert "waiting for another run" in process.stdout.readline()
-                assert not server.requests
-            assert process.communicate()[0].endswith("a.tgz is complete\n")
-    assert files(here) == ["SHA256SUMS", "a.tgz"]
+                assert one.communicate()[1].endswith("de-en.tgz is complete\n")
+                assert two.communicate()[1] == "de-en.tgz is here already\n"
+        assert (one.returncode, two.returncode) == (0, 0)
+        assert (len(server.requests), len(good.requests)) == (1, 1)
+    assert (downloads / archive.name).read_bytes() == archive.read_bytes()
+    assert files(downloads) == ["SHA256SUMS", "de-en.tgz"]
 
 
 # Without a network, or without curl.
@@ -469,11 +462,11 @@ def test_from_a_folder(originals, here, tmp_path):
     bin_without_curl.mkdir()
     with serve(originals) as server:
         for name in NAMES:
-            words = here / name, "--from", originals, f"{server.url}/{name}"
-            succeeds(*words, PATH=str(bin_without_curl))
+            words = here / name, f"{server.url}/{name}"
+            succeeds(*words, folder=originals, PATH=str(bin_without_curl))
             assert (here / name).read_bytes() == (originals / name).read_bytes()
             assert not (here / name).samefile(originals / name)
-            assert succeeds(*words) == f"{name} is here already\n"
+            assert succeeds(*words, folder=originals) == f"{name} is here already\n"
         assert not server.requests
     assert files(here) == ["SHA256SUMS", *NAMES]
 
@@ -481,27 +474,27 @@ def test_from_a_folder(originals, here, tmp_path):
 def test_from_a_folder_without_the_file_or_with_a_bad_one(originals, here, tmp_path):
     with serve(originals) as server:
         addresses = f"{server.url}/one/a.tgz", f"{server.url}/two/a.tgz"
-        words = here / "a.tgz", "--from", tmp_path, *addresses
+        words = here / "a.tgz", *addresses
         wanted = " or ".join(addresses)
-        said = fails(*words)
+        said = fails(*words, folder=tmp_path)
         assert said == f"{tmp_path}/a.tgz is missing: fetch it from {wanted}\n"
         (tmp_path / "a.tgz").write_bytes((originals / "a.tgz").read_bytes()[:-9])
-        said = fails(*words)
+        said = fails(*words, folder=tmp_path)
         assert f"{tmp_path}/a.tgz is not a whole .tgz file" in said
         assert said.endswith(f": fetch it again from {wanted}\n")
         shutil.copy(originals / "a.tgz", tmp_path)
-        said = fails(*words, "--sha256", "0" * 64)
-        assert f"{tmp_path}/a.tgz has the SHA-256 {sha256(originals / 'a.tgz')}, but" in said
+        said = fails(*words, folder=tmp_path, sha256="0" * 64)
+        assert f"{tmp_path}/a.tgz has the SHA-256 {sha256_of(originals / 'a.tgz')}, but" in said
         assert files(here) == []
         assert not server.requests
 
 
 def test_what_has_no_address_is_taken_from_a_folder(originals, here, tmp_path):
-    said = fails(here / "a.tgz", "--from", tmp_path)
+    said = fails(here / "a.tgz", folder=tmp_path)
     assert said == f"{tmp_path}/a.tgz is missing: fetch it\n"
     said = fails(here / "a.tgz")
     assert said == "a.tgz has no address to be fetched from: name its folder with --from\n"
-    succeeds(here / "a.tgz", "--from", originals)
+    succeeds(here / "a.tgz", folder=originals)
     assert (here / "a.tgz").read_bytes() == (originals / "a.tgz").read_bytes()
 
 
@@ -512,9 +505,3 @@ def test_without_curl(here, tmp_path):
     said = fails(here / "a.tgz", address, PATH=str(bin_without_curl))
     assert said.startswith("the command curl is missing: install it (apt, dnf,")
     assert f"fetch a.tgz from {address} and name its folder with --from\n" in said
-
-
-def test_a_folder_that_cannot_be_made(here):
-    here.parent.parent.joinpath("file").touch()
-    said = fails(here.parent.parent / "file" / "a.tgz", "http://127.0.0.1:1/a.tgz")
-    assert "mend that and run this again" in said
