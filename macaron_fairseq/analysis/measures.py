@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from scipy.special import entr
+from scipy.special import betainc, entr
 
 from macaron_fairseq.analysis import blocks
 
@@ -76,6 +76,12 @@ def share_above(points: ArrayLike, threshold: float = 0.999) -> float:
     """The share of all pairs whose cosine is above the threshold, from 0 to 1."""
     n = np.shape(points)[0]
     return pairs_above(points, threshold) / (n * (n - 1) / 2)
+
+
+def share_of_cap(cosine: float, dim: int) -> float:
+    """The share of the unit sphere in so many dimensions that is within a cosine of a point."""
+    share = float(betainc((dim - 1) / 2, 0.5, 1 - cosine**2)) / 2
+    return share if cosine > 0 else 1 - share
 
 
 def cluster_labels(points: ArrayLike, threshold: float = 0.999) -> NDArray[np.int32]:

@@ -228,6 +228,17 @@ def test_particles_rest_when_nothing_changes():
     assert (early.converged, early.time) == (False, 7.5)
 
 
+def test_a_start_that_is_slow_is_not_at_rest():
+    """In 64 dimensions a random start moves at 3e-5; what cannot move is at rest."""
+    start = simulation.random_start(100, 64, seed=1)
+    system = System("usa-scaled", 10)
+    assert 0 < np.linalg.norm(system.velocity(start), axis=1).max() < 5e-4
+    end = settling.settle(system, start, settling.threshold(0.5, 10, 64), time=20, drift=5e-4)
+    assert (end.converged, end.time) == (False, 20)
+    still = settling.settle(System("none", 10), start, 0.1, time=20, drift=5e-4)
+    assert (still.converged, still.time) == (True, settling.WINDOW - 1)
+
+
 def test_particles_that_repel_each_other_spread_evenly():
     start = simulation.random_start(4, 2, seed=1)
     end = settling.settle(System("usa-scaled", 1, None, True), start, 0.1, time=300, drift=1e-6)
@@ -262,6 +273,20 @@ def test_a_strong_block_decides_where_particles_end():
     )
     assert np.abs(up[:, 0]).min() > 0.99
     assert np.abs(down[:, 0]).max() < 0.5
+
+
+def test_a_bound_is_told_where_it_holds():
+    starts = simulation.random_start(4, 2, seed=1, trials=1)
+    criteria = experiments.Criteria(scale=0.1, drift=1e-4, time=1, mass=0.3)
+
+    def bounds(name, descends):
+        found = experiments.counts(System(name, 1, None, descends), starts, np.ones(1), criteria)
+        return found.bound is not None, found.bound_without is not None
+
+    assert bounds("usa", True) == (True, True)
+    assert bounds("usa-scaled", True) == (False, True)
+    for name, descends in (("usa-scaled", False), ("usa", False), ("sa", True), ("none", True)):
+        assert bounds(name, descends) == (False, False)
 
 
 @pytest.mark.parametrize("system", [System("none", 1), System("usa", 1, descends=True)])

@@ -169,7 +169,10 @@ class Counts:
     betas: Floats  # (b,)
     # See `localization.predicted_mode`; on the circle alone, where attention climbs, (b,).
     predicted_mode: Integers | None
-    bound: Floats  # see `localization.heaviest_mass_bound`, (b,)
+    # The bounds of `localization.heaviest_mass_bound`, where they hold: of USA in descent, with the
+    # block, (b,); and of both USAs in descent, without one.
+    bound: Floats | None
+    bound_without: float | None
     without: Ends  # of b settings
     with_block: Ends  # of b settings
 
@@ -182,11 +185,14 @@ def counts(system: System, starts: Floats, betas: Floats, criteria: Criteria) ->
     constant = localization.block_constant(system.perceptron)
     grows = starts.shape[2] == 2 and system.name != "none" and not system.descends
     modes = [localization.predicted_mode(one.beta) for one in systems]
+    bounds = [localization.heaviest_mass_bound(one.beta, constant) for one in systems]
+    is_usa_descent = system.descends and system.name in ("usa", "usa-scaled")
     repeated = [starts] * len(systems)
     return Counts(
         betas=betas,
         predicted_mode=np.array(modes) if grows else None,
-        bound=np.array([localization.heaviest_mass_bound(x.beta, constant) for x in systems]),
+        bound=np.array(bounds) if system.descends and system.name == "usa" else None,
+        bound_without=localization.heaviest_mass_bound(0, 0) if is_usa_descent else None,
         without=_ends(alone, repeated, criteria, "without the block"),
         with_block=_ends(systems, repeated, criteria, "with the block"),
     )

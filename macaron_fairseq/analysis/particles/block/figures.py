@@ -70,7 +70,7 @@ def _sides(result: Counts) -> tuple[tuple[Ends, str, str], ...]:
 
 
 def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
-    """The heaviest cluster's share with its bound, all shares, and the time until metastable."""
+    """The heaviest cluster's share with bounds, all shares, and the time until metastable."""
     heaviest, masses, times = axes_of_kinds
     for ends, colour, side in _sides(result):
         largest = np.array([[of_start[0] for of_start in row] for row in ends.masses])
@@ -79,9 +79,10 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
         given_up = ~ends.converged
         where = np.broadcast_to(roots[:, None], given_up.shape)[given_up]
         times.plot(where, ends.time[given_up], "x", color=colour)
-    heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound of USA in descent")
-    limit = localization.heaviest_mass_bound(0, 0)  # without a block, at every beta
-    heaviest.axhline(limit, color="grey", lw=0.8, label=f"its limit, {limit:.4f}")
+    if result.bound is not None:
+        heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound with the block")
+    if (limit := result.bound_without) is not None:
+        heaviest.axhline(limit, color="grey", lw=0.8, label=f"bound without it, {limit:.4f}")
     heaviest.set(ylim=(0, 1.05))
     heaviest.set_title("share of the heaviest cluster", fontsize="medium")
     heaviest.legend(fontsize="small")

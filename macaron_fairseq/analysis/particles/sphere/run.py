@@ -10,7 +10,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis import measures, output
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import drawing, settings, simulation, systems
 from macaron_fairseq.analysis.particles.outcome import Outcome
@@ -162,7 +162,14 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Outcome]] = {
 
 def _clusters(args: Namespace, result: Any) -> list[str]:
     start, end = result.clusters[0], result.clusters[-1]
-    return [f"clusters at time 0 and {args.time:g}: {start} and {end}"]
+    found = [f"clusters at time 0 and {args.time:g}: {start} and {end}"]
+    near = args.particles * measures.share_of_cap(args.cosine, args.dim)
+    if near > 1:
+        found.append(
+            f"so many particles are in chains from the first: at random, {near:.0f} of them are "
+            f"within the cosine {args.cosine:g} of each. Give a larger --cosine"
+        )
+    return found
 
 
 def _facts(args: Namespace) -> list[tuple[str, str]]:
