@@ -193,6 +193,11 @@ SHIM = """#!/bin/bash
 printf '%s\\0' "$#" "$0" "$@" >> {record}
 [[ ${{0##*/}} != macaron-fairseq || ${{1:-}} != user-dir ]] || echo {user_dir}
 """
+# Begins what follows its flags.
+SRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+exec "$@"
+"""
 PARSERS = {
     "fairseq-train": fairseq_options.get_training_parser,
     "fairseq-generate": fairseq_options.get_generation_parser,
@@ -208,6 +213,9 @@ def commands_of(code, folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SHIM.format(record=record, user_dir=USER_DIR))
         path.chmod(0o755)
+    srun = folder / "bin/srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/bin/activate").touch()
     for path in re.findall(r"<\s*([\w./-]+)", code):
