@@ -8,6 +8,7 @@ FILE is a benchmark.yaml, or a script in its folder; --help begins with its lead
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import start
@@ -25,8 +26,10 @@ def run(file: Path, words: Sequence[str]) -> None:
     recipe = options.read(described, name, entry.header(file), words, file.name)
     if not recipe.dry_run:
         recipe.work.mkdir(parents=True, exist_ok=True)
-    if recipe.benchmark.one_gpu and ask_fairseq.has_nvidia():
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    if recipe.benchmark.one_gpu and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        recipe = replace(recipe, gpus=recipe.gpus and 1)
+        if ask_fairseq.has_nvidia():
+            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
     for stage in recipe.stages:

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.steps import Words, ending_with_this, start, waited
+from macaron_fairseq.common import signals
 
 TRIES = 5  # per address, as long as each brings something new
 TIMED_OUT, CANNOT_RESUME = 28, 33  # exit statuses of curl
@@ -51,18 +52,19 @@ def have(
     known = recorded(place)
     expected = sha256.lower() or known
     is_here = place.exists()
-    if is_here:
-        digest = checked(place, folder, expected, contents=not known)
-    else:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(place.name + ".part")
-        if folder:
-            digest = copy(folder / place.name, addresses, part, expected)
+    with signals.as_exits():  # large files take minutes, and a signal is to be told of
+        if is_here:
+            digest = checked(place, folder, expected, contents=not known)
         else:
-            digest = fetch(addresses, part, place.name, expected)
-        part.replace(place)
-    if digest != known:
-        record(place, digest)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            part = place.with_name(place.name + ".part")
+            if folder:
+                digest = copy(folder / place.name, addresses, part, expected)
+            else:
+                digest = fetch(addresses, part, place.name, expected)
+            part.replace(place)
+        if digest != known:
+            record(place, digest)
     tell(f"{place.name} is here already" if is_here else f"{place} is complete")
     return digest
 
@@ -202,7 +204,7 @@ def verify(path: Path, name: str, expected: str, contents: bool = True) -> str:
     if expected not in ("", digest.hexdigest()):
         raise FetchError(
             f"has the SHA-256 {digest.hexdigest()}, but benchmark.yaml or SHA256SUMS says "
-            f"{expected} (if this file is meant, remove its line there, and give the recipe "
+            f"{expected} (if you mean this file, remove its line in SHA256SUMS, and give "
             "--sizes any)"
         )
     return digest.hexdigest()

@@ -146,7 +146,9 @@ def fairseq_generate(recipe: SystemRecipe, test: str) -> float:
     for _ in range(REPETITIONS):
         with printed.open("wb") as file:
             logged(log, words, stdout=file)
-        speeds.append(rate(printed.read_text("utf-8"), printed))
+        # fairseq logs to either.
+        said = "".join(path.read_text("utf-8", "replace") for path in (printed, log))
+        speeds.append(rate(said, log))
     printed.unlink()
     log.unlink()
     return max(speeds)

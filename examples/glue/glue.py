@@ -72,11 +72,14 @@ def run(words: Sequence[str]) -> None:
             try:
                 finetune(glue, jobs)
             except SystemExit as end:  # told once what is done was reported
-                if end.code in signals.STATUSES or not any(finished(glue)):
+                if end.code in signals.STATUSES:
                     raise
                 failure = end
         else:
-            report(glue)
+            try:
+                report(glue)
+            except SystemExit as end:  # where no run is done, that one failed says more
+                raise end if end.code in signals.STATUSES else failure or end from None
     if failure:
         raise failure
 

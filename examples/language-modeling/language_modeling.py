@@ -303,9 +303,6 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
         said = "".join(log.read_text("utf-8", "replace") for log in logs)
         loss = json.loads((out / "loss.json").read_text("utf-8"))["loss"]
         found = perplexity.of_loss(loss, said, counts, context)
-        log = run / "train.log"
-        if log.is_file() and (curve := training_log.read(log).valid_curve):
-            found = replace(found, validation=curve[-1][1])
         files.write(out / "perplexity.json", files.as_json(asdict(found)))
 
     with hold(run / "evaluation.lock"):
@@ -323,7 +320,10 @@ def scored(recipe: TextRecipe, arch: str, seed: int, context: int) -> perplexity
             f"{path} is of another checkpoint, other options or another version of the code: run "
             "the stage evaluate"
         )
-    return perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
+    found = perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
+    log = path.parents[1] / "train.log"
+    curve = training_log.read(log).valid_curve if log.is_file() else ()
+    return replace(found, validation=curve[-1][1]) if curve else found
 
 
 def report(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -> None:

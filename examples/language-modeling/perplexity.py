@@ -31,7 +31,7 @@ class Perplexity:
     per_word: float | None
     bits_per_character: float
     context: int  # least tokens before one that is scored
-    validation: float | None = None  # bits per token of the validation text, at training's end
+    validation: float | None = None  # fairseq's last loss on the validation text
 
 
 def of_bits(bits: float, counts: Counts, context: int) -> Perplexity:
@@ -137,7 +137,7 @@ def differences(
 # --- The table -----------------------------------------------------------------------------------
 
 FIGURES = {
-    "validation, bits per token": ("validation", ".3f"),
+    "validation loss": ("validation", ".3f"),
     "perplexity per token": ("per_token", ".2f"),
     "per word": ("per_word", ".2f"),
     "bits per character": ("bits_per_character", ".4f"),
@@ -179,7 +179,10 @@ def report(
         elif name in found:
             lines += [f"`{name}` and `{base}` have no seed in common: no difference.", ""]
     if any(None in (x.per_token, x.per_word) for seeds in found.values() for x in seeds.values()):
-        lines += ["`-` is more than 10^308, as where a line without spaces counts as a word.", ""]
+        lines += [
+            "A perplexity of `-` is more than 10^308, as where a line without spaces is a word.",
+            "",
+        ]
     context = next(iter(next(iter(found.values())).values())).context
     lines += [*about_text(counts, train, context), *about_merges(counts, others or {})]
     return "\n".join(lines) + "\n"

@@ -2,8 +2,9 @@
 # Causal language models: Macaron Net next to a Transformer of equal size, from text to perplexities.
 #
 #   needs   text files; a GPU, or for the tiny models a CPU and patience
-#   prints  the perplexity of the documents of --test for each token and each word, and bits for each
-#           character, with mean and standard deviation over seeds; differences have 95 % intervals
+#   prints  the perplexity of the documents of --test for each token and each word, bits for each
+#           character, and the validation loss, with mean and standard deviation over seeds; differences
+#           have 95 % intervals
 #   ends    after 20,000 updates of 32,768 tokens, with a linear decay of the learning rate
 #
 #   reproduce.sh --text novels.txt essays.txt --test essays.txt

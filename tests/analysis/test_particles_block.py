@@ -8,6 +8,7 @@ from scipy.integrate import quad
 from scipy.special import iv
 
 from macaron_fairseq import UserError, cli
+from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.particles import drawing, simulation, systems
 from macaron_fairseq.analysis.particles.block import experiments, localization, settling, views
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
@@ -273,6 +274,22 @@ def test_a_strong_block_decides_where_particles_end():
     )
     assert np.abs(up[:, 0]).min() > 0.99
     assert np.abs(down[:, 0]).max() < 0.5
+
+
+def test_the_share_of_a_cap():
+    """On the circle an arc; on the sphere Archimedes' (1 - cosine) / 2."""
+    for cosine in (-0.5, 0.2, 0.999):
+        assert measures.share_of_cap(cosine, 2) == pytest.approx(np.arccos(cosine) / np.pi)
+        assert measures.share_of_cap(cosine, 3) == pytest.approx((1 - cosine) / 2)
+    near = simulation.random_start(10**5, 5, seed=1)[:, 0] > 0.6
+    assert measures.share_of_cap(0.6, 5) == pytest.approx(near.mean(), rel=0.03)
+
+
+def test_chains_by_chance_are_told_of(tmp_path, capsys):
+    for particles, is_told in (("300", True), ("8", False)):
+        words = ["--particles", particles, "--dim", "2", "--time", "0.1", "-o", str(tmp_path)]
+        cli.main(["particles", "trajectories", *words])
+        assert ("within the cosine 0.999 of each" in capsys.readouterr().out) == is_told
 
 
 def test_a_bound_is_told_where_it_holds():

@@ -490,6 +490,18 @@ def test_on_gpus_adam_is_computed_by_fused_adam(words, optimizer, precision, tmp
     assert ("fused_adam computes Adam's updates" in output) == (optimizer == "fused_adam")
 
 
+@pytest.mark.parametrize(("visible", "gpus"), [(None, 1), ("0,1", 2)])
+def test_a_small_benchmark_takes_one_gpu_unless_the_user_names_more(
+    visible, gpus, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    words = "iwslt14/reproduce.sh", "--dry-run", "--gpus", "2", "--work", tmp_path / "w"
+    output = recipe(*words, is_bare=True)
+    assert f"{gpus} x {4096 // gpus} tokens" in output
+
+
 def test_what_is_trained_is_the_same_wherever(tmp_path, monkeypatch):
     """It is finished though it lies elsewhere, is divided otherwise or was saved more often."""
 

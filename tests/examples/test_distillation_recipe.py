@@ -816,8 +816,12 @@ def test_a_search_that_fails_says_why(tmp_path, monkeypatch, capsys):
     recipe = systems.recipe(tasks.read()["multi30k-en-de"], systems.read(), "none", 1, options())
     recipe = replace(recipe, work=tmp_path)
     recipe.folder_of_run.mkdir(parents=True)
-    words = ["sh", "-c", "echo all is well; echo no memory >&2; exit 3"]
+    line = "Translated 9 sentences (45 tokens) in 0.5s (18.0 sentences/s, 90 tokens/s)"
+    words = ["sh", "-c", f"echo H-0; echo '{line}' >&2"]
     monkeypatch.setattr(distillation_speed, "generate", lambda *_, **__: words)
+    assert distillation_speed.fairseq_generate(recipe, recipe.test) == 18
+    assert [*recipe.folder_of_run.iterdir()] == []
+    words[-1] = "echo all is well; echo no memory >&2; exit 3"
     with pytest.raises(SystemExit, match=r"failed; see .*fairseq-generate\.log"):
         distillation_speed.fairseq_generate(recipe, recipe.test)
     assert "no memory" in capsys.readouterr().err

@@ -187,7 +187,7 @@ def test_a_changed_file_is_reported(originals, here):
         assert said.count("\n") == 1
         assert f"{here}/f.txt has the SHA-256 {sha256_of(here / 'f.txt')}, but" in said
         assert (
-            f"says {sha256_of(originals / 'f.txt')} (if this file is meant, remove its line" in said
+            f"says {sha256_of(originals / 'f.txt')} (if you mean this file, remove its line" in said
         )
         assert (here / "f.txt").read_bytes() == b"Another text.\n" * 1000
 
@@ -436,6 +436,15 @@ def test_killed_and_run_again(archive, tmp_path, number):
         assert int(second.removeprefix("bytes=").removesuffix("-")) > 0
     assert (downloads / archive.name).read_bytes() == archive.read_bytes()
     assert files(downloads) == ["SHA256SUMS", "de-en.tgz"]
+
+
+def test_a_signal_during_a_copy_ends_it_as_others(originals, here, monkeypatch):
+    """So that the recipe says how to go on; a large file is copied and read for minutes."""
+    end_it = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+    monkeypatch.setattr(fetch.shutil, "copyfile", end_it)
+    with told(), pytest.raises(SystemExit) as end:
+        fetch.have(here / "a.tgz", [], originals)
+    assert end.value.code == 128 + signal.SIGTERM
 
 
 def test_two_at_once(archive, tmp_path):

@@ -546,12 +546,11 @@ def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
 def test_what_is_done_is_reported_though_a_run_failed(tmp_path, monkeypatch):
     found = prepared(tmp_path, "finetune", "report", "--seeds", "1 2")
     pretrained(found, 1)
-    reported = []
+    start, reported = glue_flags.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt"), []
 
     def local(jobs, at_a_time):
-        yield jobs[0], 1
-        local_result(found, 2)
-        yield jobs[1], 0
+        local_result(found, 2, start=start)
+        yield from ((job, 1) for job in jobs)  # of which a result tells more
 
     monkeypatch.setattr(glue.launch, "local", local)
     monkeypatch.setattr(glue_options, "read", lambda words: found)
@@ -559,6 +558,11 @@ def test_what_is_done_is_reported_though_a_run_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(glue, "refuse_unknown_flags", lambda glue: None)  # as of this architecture
     assert "1 of 2 runs failed" in sentence_of(glue.run, [])
     assert reported == [found]
+    monkeypatch.setattr(glue, "report", lambda glue: sys.exit("no finished run of these"))
+    assert "1 of 2 runs failed" in sentence_of(glue.run, [])
+    monkeypatch.setattr(glue, "report", lambda glue: sys.exit(143))  # by a signal
+    with pytest.raises(SystemExit, match="143"):
+        glue.run([])
 
 
 def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
