@@ -14,6 +14,7 @@ import perplexity
 from common import (
     ask_fairseq,
     entry,
+    refused_flags,
     stage_evaluate,
     stage_prepare,
     stage_text,
@@ -39,7 +40,13 @@ HERE = Path(__file__).resolve().parent
 
 NAME = "language-modeling"
 SCORE = HERE / "score_text.py"
-OF_SAMPLES = "--sample-break-mode", "--add-bos-token", "--output-dictionary-size"
+OTHER_SAMPLES: tuple[str, Sequence[str]] = "would train on other samples than are scored", ()
+REFUSED: refused_flags.Refused = {
+    **refused_flags.REFUSED_ON_TEXT,
+    "--sample-break-mode": OTHER_SAMPLES,
+    "--add-bos-token": OTHER_SAMPLES,
+    "--output-dictionary-size": OTHER_SAMPLES,
+}
 # Why which runs of students failed; None where there are no students, and a failure ends the
 # program.
 Failed = dict[str, str] | None
@@ -83,8 +90,8 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     """
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    refuse_other_samples(extra)
     stages = ["train"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
+    refused_flags.check_extra(extra, [], args, stages != ["train"], REFUSED)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
     recipe = text_recipe.of_text(
@@ -105,13 +112,6 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     if args.students or args.systems or args.teacher_data:
         sys.exit("students need --teacher CHECKPOINT")
     return [recipe], context
-
-
-def refuse_other_samples(flags: Sequence[str], where: str = "") -> None:
-    """End the program at a flag of `OF_SAMPLES`; `where` begins the sentence."""
-    for flag in (word.partition("=")[0] for word in flags):
-        if flag in OF_SAMPLES:
-            sys.exit(f"{where}{flag} would train on other samples than are scored: leave it out")
 
 
 def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRecipe]:
@@ -135,7 +135,8 @@ def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRe
     result: list[TextRecipe] = []
     for name, flags in language_students.flags_of(systems, args, recipe.work).items():
         how = systems[name]
-        refuse_other_samples(flags, f"{file}: {name}: ")
+        if wrong := refused_flags.refusal(flags, [], refused=REFUSED):
+            sys.exit(f"{file}: the flags of {name}: {wrong}")
         student = text_recipe.of_text(
             StudentRecipe,
             NAME,

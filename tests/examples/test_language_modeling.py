@@ -463,10 +463,10 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
         ("systems: {a: {flags: '{x}'}}", "the flags of a: only {teacher} and {teacher_data} stand"),
         ("systems: {a: {flags: '{teacher.x}'}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --arch 'a''b}}", "the flags of a: only {teacher} and"),
-        ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
+        ("systems: {a: {flags: --seed 2}}", "mine.yaml: the flags of a: --seed is set by the rec"),
         (
             "systems: {a: {}, b: {flags: --sample-break-mode eos}}",
-            "mine.yaml: b: --sample-break-mode would train on other samples than are scored",
+            "mine.yaml: the flags of b: --sample-break-mode would train on other samples than are",
         ),
         ("{main: [a], systems: {a: {}}}", "main names a, which is not a system with a baseline"),
     ],
