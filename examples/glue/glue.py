@@ -90,7 +90,7 @@ def refuse_unknown_flags(glue: Glue) -> None:
     Flags of the pre-training are asked about, too, though there may be none: a typo in one of the
     network would be left out, and another network be trained.
     """
-    recipe, asked = glue.recipe, []
+    recipe = glue.recipe
     lost = [word for word in recipe.extra if word.startswith("--") and not model_flags([word])]
     if glue.pretrained and lost:
         sys.exit(
@@ -98,12 +98,11 @@ def refuse_unknown_flags(glue: Glue) -> None:
             "fine-tuning goes by is in finetuning.yaml"
         )
     start = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
+    of_both = [fixed_flags(glue)]
     if "train" not in recipe.stages:
-        asked.append([*recipe.benchmark.training.words(), *recipe.extra])
-    asked.append(fixed_flags(glue))
-    archs = recipe.archs
-    of_all = [(archs, [*start, *flags], False, list[str]()) for flags in asked]
-    if reason := ask_fairseq.apart(ask_fairseq.first_unknown, of_all):
+        of_both.insert(0, [*recipe.benchmark.training.words(), *recipe.extra])
+    asked = [(recipe.archs, [*start, *flags], False, list[str]()) for flags in of_both]
+    if reason := ask_fairseq.apart(ask_fairseq.first_unknown, asked):
         sys.exit(reason)
 
 

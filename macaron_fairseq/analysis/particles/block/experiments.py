@@ -185,14 +185,15 @@ def counts(system: System, starts: Floats, betas: Floats, criteria: Criteria) ->
     constant = localization.block_constant(system.perceptron)
     grows = starts.shape[2] == 2 and system.name != "none" and not system.descends
     modes = [localization.predicted_mode(one.beta) for one in systems]
-    bounds = [localization.heaviest_mass_bound(one.beta, constant) for one in systems]
+    bound = localization.heaviest_mass_bound
     is_usa_descent = system.descends and system.name in ("usa", "usa-scaled")
+    has_bound = is_usa_descent and system.name == "usa"
     repeated = [starts] * len(systems)
     return Counts(
         betas=betas,
         predicted_mode=np.array(modes) if grows else None,
-        bound=np.array(bounds) if system.descends and system.name == "usa" else None,
-        bound_without=localization.heaviest_mass_bound(0, 0) if is_usa_descent else None,
+        bound=np.array([bound(one.beta, constant) for one in systems]) if has_bound else None,
+        bound_without=bound(0, 0) if is_usa_descent else None,
         without=_ends(alone, repeated, criteria, "without the block"),
         with_block=_ends(systems, repeated, criteria, "with the block"),
     )
