@@ -35,6 +35,18 @@ class Job:
     log: Path
     result: Path  # this file is there exactly when the run is done
 
+    def __call__(self) -> int:
+        """Run it on this machine, as submitit does there; returns its exit status."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as file:
+            return subprocess.run(self.words, stdout=file, stderr=file).returncode
+
+    def checkpoint(self) -> Any:
+        """What submitit submits where the time is over: the same, which goes on."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
 
 def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; one thread of PyTorch each, and one GPU."""
@@ -136,7 +148,7 @@ def slurm(
         executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
         executor.update_parameters(**shared)
         with executor.batch():  # one array of jobs
-            submitted = [(executor.submit(Command(job.words, job.log)), job) for job in jobs]
+            submitted = [(executor.submit(job), job) for job in jobs]
     except (NameError, TypeError, AssertionError, RuntimeError, ValueError) as error:
         sys.exit(f"--launcher slurm: {' '.join(str(error).split()) or f'bad values in {shared}'}")
     while submitted:
@@ -150,26 +162,6 @@ def slurm(
                 print(f"{job.label}: {reason} (see {folder})", file=sys.stderr)
                 yield job, 1
         time.sleep(POLL_SECONDS if submitted else 0)
-
-
-@dataclass(frozen=True)
-class Command:
-    """A job's command with its output in a log, as submitit calls it."""
-
-    words: Sequence[str]
-    log: Path
-
-    def __call__(self) -> int:
-        """Run it; returns its status."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as file:
-            return subprocess.run(self.words, stdout=file, stderr=file).returncode
-
-    def checkpoint(self) -> Any:
-        """What submitit submits where the time is over: the same, which goes on."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
 
 
 def add_options(add: Callable[..., Any]) -> None:

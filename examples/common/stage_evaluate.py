@@ -1,6 +1,7 @@
 """The stages evaluate and report: average, decode every test set, score, set side by side."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
     if not (run / checkpoint).is_file():
         sys.exit(f"{run} holds no {checkpoint}: {what_to_train(run)}")
     checksum, last = files.sha256(run / checkpoint), run / "checkpoint_last.pt"
-    last_checksum = files.sha256(last) if last.is_file() else files.sha256(Path("/dev/null"))
+    last_checksum = files.sha256(last if last.is_file() else Path(os.devnull))  # of nothing
     if not (run / "trained").is_file():
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
         decoding += f" of {runs.UNFINISHED}"

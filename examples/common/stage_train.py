@@ -99,8 +99,8 @@ def parts_left(
 
 def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
     """One training to its end, from where it stands."""
-    run, asked = recipe.run(arch, seed), fingerprint(recipe.data)
-    asked = train_command.identity(recipe, asked, arch, seed)
+    run = recipe.run(arch, seed)
+    asked = train_command.identity(recipe, fingerprint(recipe.data), arch, seed)
     done = run / "trained"
     if done.is_file() and done.read_text().strip() == asked:
         return

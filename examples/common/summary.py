@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import split
+from typing import Any
 
 from common.recipe import Recipe
 from common.steps import Words, shown
@@ -46,7 +48,10 @@ def scores(recipe: Recipe) -> list[str]:
     lines = []
     for test in recipe.tests:
         for arch in recipe.archs:
-            found = [scores_of(recipe.run(arch, seed) / test) for seed in recipe.seeds]
+            found = [
+                {x["metric"]: x["score"] for x in scores_of(recipe.run(arch, seed) / test)}
+                for seed in recipe.seeds
+            ]
             row = ", ".join(
                 f"{metric} {spread([one[metric] for one in found])}" for metric in found[0]
             )
@@ -55,10 +60,14 @@ def scores(recipe: Recipe) -> list[str]:
     return lines
 
 
-def scores_of(folder: Path) -> dict[str, float]:
-    """Score by metric, as `macaron-fairseq score` wrote them."""
-    content = json.loads((folder / "scores.json").read_text("utf-8"))
-    return {score["metric"]: score["score"] for score in content["scores"]}
+def scores_of(folder: Path) -> list[dict[str, Any]]:
+    """What `macaron-fairseq score` wrote of a test set."""
+    return json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
+
+
+def rounded(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The scores by metric, as records have them."""
+    return {x["metric"]: round(x["score"], 4) for x in scores}
 
 
 def here(path: Path) -> str:

@@ -15,6 +15,7 @@ from distillation_text import FP32, OWN_SPEED, Report, as_text, plot
 
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.report.summary import mean
 
 # The average of a minute after a timing: itself, and half of another process.
 BUSY = 1.5
@@ -156,10 +157,6 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
     test = runs[0].recipe.test
     results = [run.result for run in runs]
     speeds = [run.speed for run in runs if run.speed]
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return statistics.mean(known) if known else None
 
     def timed(name: str, figure: str) -> float | None:
         return mean([x[name][figure] for x in speeds])

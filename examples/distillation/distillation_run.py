@@ -8,11 +8,9 @@ cluster; JSON is what `words` writes. It goes on from where an earlier start was
 """
 
 import datetime
-import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -26,6 +24,7 @@ from common import run_options, stage_evaluate, stage_prepare, stage_train, task
 from common.launch import only_one
 from common.run_options import Options
 from common.steps import made, step
+from common.summary import rounded, scores_of
 from common.tasks import Task
 from common.train_command import Devices
 from distillation_systems import TEACHER, Settings, SystemRecipe
@@ -74,8 +73,8 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "checkpoint": files.sha256(recipe.checkpoint),
             "teacher": teacher,
             "given": recipe.given_teacher is not None,
-            "scores": {test: figures(found) for test, found in scores.items()},
-            "greedy": figures(scores_of(greedy)),
+            "scores": {test: rounded(found) for test, found in scores.items()},
+            "greedy": rounded(scores_of(greedy)),
             "hypotheses": {
                 "beam": hypotheses(folder / recipe.test),
                 "greedy": hypotheses(greedy),
@@ -162,16 +161,6 @@ def decode_greedily(recipe: SystemRecipe) -> Path:
 def hypotheses(folder: Path) -> str:
     """The translations of a test set, packed."""
     return distillation_records.pack(text_lines.read_lines(folder / "hypotheses.txt"))
-
-
-def scores_of(folder: Path) -> list[dict[str, Any]]:
-    """What `macaron-fairseq score` wrote."""
-    return json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
-
-
-def figures(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The scores by metric."""
-    return {x["metric"]: round(x["score"], 4) for x in scores}
 
 
 # --- The command line ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ process is at the same run.
 """
 
 import datetime
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from shlex import join
 from typing import Any
 
 import start
-from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks
+from common import run_options, stage_evaluate, stage_prepare, stage_train, summary, tasks
 from common.launch import only_one
 from common.run_options import Options
 from common.tasks import ARCH, Setting, Task
@@ -78,8 +77,8 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
         stage_train.train(recipe, devices)
         if is_tuning and (tuning := task.kind.tuning):
             stage_evaluate.evaluate(without_tests(recipe, tuning.dev))
-            scores = json.loads((folder / tuning.dev / "scores.json").read_text("utf-8"))
-            files.write(path, of_tuning(recipe, options, scores["scores"]))
+            scores = summary.scores_of(folder / tuning.dev)
+            files.write(path, of_tuning(recipe, options, scores))
         else:
             stage_evaluate.evaluate(recipe)
             records.write(path, [record(task, recipe, options)])
@@ -120,8 +119,8 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
     folder = recipe.run(ARCH, seed)
     scores, signatures = {}, {}
     for test in recipe.tests:
-        found = json.loads((folder / test / "scores.json").read_text("utf-8"))["scores"]
-        scores[test] = {x["metric"]: round(x["score"], 4) for x in found}
+        found = summary.scores_of(folder / test)
+        scores[test] = summary.rounded(found)
         if test == kind.test:
             signatures = {x["metric"]: x["signature"] for x in found}
     training = training_log.read(folder / "train.log")

@@ -38,6 +38,14 @@ def layer_by_layer(models: Sequence[Model]) -> Iterator[tuple[str, Model, Side, 
                     yield f"{name} {i + 1}", model, side, i
 
 
+def by_occurrence(rows: Sequence[Row]) -> list[tuple[int, Sequence[Row]]]:
+    """The rows of each time that a layer has an operator, from 1; all together of too many."""
+    occurrences = sorted({row["occurrence"] for row in rows})
+    if len(occurrences) > figures.ALL_TOGETHER:
+        return [(figures.ALL_TOGETHER + 1, rows)]
+    return [(n, [row for row in rows if row["occurrence"] == n]) for n in occurrences]
+
+
 def occurrence_label(occurrence: int) -> str:
     """What a line stands for: an operator's first time in the layer, or all times together."""
     if occurrence > figures.ALL_TOGETHER:

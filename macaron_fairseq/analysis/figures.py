@@ -69,13 +69,13 @@ def limits(lines: Sequence[Line], log: bool = False) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def lines_svg(panel: Panel, alt: str, xlabel: str) -> str:
+def lines_svg(panel: Panel, alt: str) -> str:
     """The panel without its title, as an element of a page."""
-    return svg(lambda axes: draw_lines(axes, panel, THEMED_COLOURS, xlabel), alt)
+    return svg(lambda axes: draw_lines(axes, panel, THEMED_COLOURS), alt)
 
 
-def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) -> None:
-    """Draw lines over whole numbers; where dashes differ, a legend tells what they stand for."""
+def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
+    """Draw lines over layers; where dashes differ, a legend tells what they stand for."""
     for line in panel.lines:
         colour, dash = colours[line.series % len(colours)], DASHES[line.dash % len(DASHES)]
         axes.plot(line.x, line.means, color=colour, ls="", marker=palette.mark(line.series))
@@ -87,7 +87,7 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
     axes.set_ylim(*panel.limits)
     if panel.log:
         scale_by_logarithm(axes)
-    axes.set_xlabel(xlabel)
+    axes.set_xlabel("layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     labels = {line.dash: line.label for line in panel.lines}
     if len(labels) > 1:
@@ -183,7 +183,7 @@ def shortened(text: str) -> str:
     return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
 
 
-def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: str) -> bytes:
+def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str]) -> bytes:
     """A PNG file of panels, row by row; `labels` are those of the series."""
     size = (3.3 * len(rows[0]), 2.35 * len(rows) + 0.4)
     with mpl.rc_context(STYLE):
@@ -191,7 +191,7 @@ def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: s
         grid: Any = figure.subplots(len(rows), len(rows[0]), squeeze=False)
         for of_axes, of_panels in zip(grid, rows, strict=True):
             for axes, panel in zip(of_axes, of_panels, strict=True):
-                draw_lines(axes, panel, palette.LIGHT, xlabel)
+                draw_lines(axes, panel, palette.LIGHT)
                 axes.set_title(panel.title, fontsize=9)
         add_colours(figure, labels)
         return png(figure, dpi=90)

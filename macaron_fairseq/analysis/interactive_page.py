@@ -4,9 +4,6 @@ One HTML file that asks for nothing else. Plotly draws. Its JavaScript is taken 
 package and stands in the page compressed, 1.9 MB instead of 4.9.
 """
 
-import json
-import zlib
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -65,6 +62,7 @@ def page(
     Raises:
         UserError: see `library`.
     """
+    packed_scenes = html_page.as_json([*map(packed, scenes)])
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{introduction}</p>",
@@ -79,8 +77,8 @@ def page(
         '<p class="soft" id="flat" hidden>This browser has no WebGL: only the first two '
         "coordinates are shown.</p>",
         html_page.definitions(facts),
-        f'<script type="text/plain" id="library">{deflated(library().encode())}</script>',
-        f'<script type="application/json" id="scenes">{as_json([*map(packed, scenes)])}</script>',
+        f'<script type="text/plain" id="library">{html_page.deflated(library().encode())}</script>',
+        f'<script type="application/json" id="scenes">{packed_scenes}</script>',
     ]
     style = (HERE / "interactive_page.css").read_text("utf-8")
     script = "".join((HERE / x).read_text("utf-8") for x in ("number.js", "interactive_page.js"))
@@ -115,14 +113,16 @@ def packed(scene: Scene) -> dict[str, Any]:
     """A scene as the script reads it."""
     paths = scene.positions.shape[0] * scene.positions.shape[1] <= MANY
     return {
-        **{
-            "group": scene.group,
-            "title": scene.title,
-            "steps": [*scene.steps],
-            "names": [*scene.names],
-        },
-        **{"axes": [*scene.axes], "colours": [*scene.colours], "sphere": scene.on_sphere},
-        **{"labelled": scene.labelled, "paths": paths, "positions": numbers(scene.positions)},
+        "group": scene.group,
+        "title": scene.title,
+        "steps": [*scene.steps],
+        "names": [*scene.names],
+        "axes": [*scene.axes],
+        "colours": [*scene.colours],
+        "sphere": scene.on_sphere,
+        "labelled": scene.labelled,
+        "paths": paths,
+        "positions": numbers(scene.positions),
         "values": {name: numbers(values) for name, values in scene.values.items()},
     }
 
@@ -130,17 +130,8 @@ def packed(scene: Scene) -> dict[str, Any]:
 def numbers(array: Floats) -> dict[str, Any]:
     """An array as 32-bit numbers, lowest byte first; it lies between `from` and `to`."""
     return {
-        **{"shape": [*array.shape], "from": float(array.min()), "to": float(array.max())},
-        "deflated": deflated(array.astype("<f4").tobytes()),
+        "shape": [*array.shape],
+        "from": float(array.min()),
+        "to": float(array.max()),
+        "deflated": html_page.deflated(array.astype("<f4").tobytes()),
     }
-
-
-def deflated(content: bytes) -> str:
-    """Base64 of zlib."""
-    return b64encode(zlib.compress(content, 9)).decode()
-
-
-def as_json(content: Any) -> str:
-    """JSON that can stand within a `script` element."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")

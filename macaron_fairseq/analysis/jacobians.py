@@ -6,8 +6,8 @@ are on one side of the diagonal: there the blocks' eigenvalues are all of J's. I
 self-attention they are not. The largest singular value is that of the whole sentence's J.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from scipy.sparse.linalg import LinearOperator, svds
@@ -29,11 +29,9 @@ ROWS = 64
 TOLERANCE = 1e-5  # of the square of the largest singular value, as a share
 
 
-@contextmanager
-def differentiable() -> Iterator[None]:
+def differentiable() -> AbstractContextManager[None]:
     """Attention of PyTorch that can be differentiated twice, unlike its fused kernels."""
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
+    return sdpa_kernel(SDPBackend.MATH)
 
 
 def own_block(field: Field, x: Tensor, token: int) -> Tensor:

@@ -72,6 +72,11 @@ def as_json(content: Mapping[str, Any]) -> str:
     return text
 
 
+def compact(content: Mapping[str, Any]) -> str:
+    """`as_json` without spaces, for a page to hold."""
+    return json.dumps(json.loads(as_json(content)), separators=(",", ":"))
+
+
 def _plain(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return str(value)

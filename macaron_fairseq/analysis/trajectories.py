@@ -194,6 +194,14 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
     return calls
 
 
+def by_side(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
+    """The layers of each side, in order."""
+    found: dict[str, list[Layer]] = {}
+    for layer in layers:
+        found.setdefault(layer.side, []).append(layer)
+    return found
+
+
 @contextmanager
 def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Iterator[None]:
     """Append a `Layer` to `calls` for each call of one of those modules."""

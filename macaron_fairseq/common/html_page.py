@@ -3,10 +3,13 @@
 Text is escaped by whoever gives it, with `escape`: titles, captions and cells may hold elements.
 """
 
+import json
+import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from macaron_fairseq.common import palette
@@ -81,6 +84,17 @@ def page(title: str, parts: Iterable[str], style: str = "", script: str = "") ->
         f"<title>{escape(title)}</title>\n<style>{CSS}{style}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n{run}</body>\n</html>\n"
     )
+
+
+def as_json(content: Any) -> str:
+    """JSON that can stand within a `script` element."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def deflated(content: bytes) -> str:
+    """Base64 of zlib, for a script to unpack."""
+    return b64encode(zlib.compress(content, 9)).decode()
 
 
 def key(series: int, label: str) -> str:

@@ -19,10 +19,10 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
+from macaron_fairseq.distillation import layers, teachers, text_spans
 from macaron_fairseq.distillation.layers import States
 from macaron_fairseq.distillation.memory import Answer, Place
-from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
+from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion, refuse_numbers
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
     Logits,
@@ -139,11 +139,14 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             UserError: if a number makes no sense or a teacher does not go with the task.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        numbers.require_share("--distill-weight", distill_weight)
-        numbers.require_temperature("--distill-temperature", distill_temperature)
+        refuse_numbers(
+            distill_weight,
+            distill_temperature,
+            teacher_memory,
+            "--trajectory-weight",
+            trajectory_weight,
+        )
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
-        numbers.require_weight("--trajectory-weight", trajectory_weight)
-        numbers.require_room("--teacher-memory", teacher_memory)
         self.trajectory_weight = trajectory_weight
         self.needs_student = trajectory_weight > 0
         self.plan = Plan(

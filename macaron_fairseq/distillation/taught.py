@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -156,6 +157,28 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
             logger.warning("%s: %s until now, and %s from here on", name, was, now)
         untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}
         return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
+
+
+def refuse_numbers(
+    weight: float, temperature: float, memory: float, own_flag: str, own_weight: float
+) -> None:
+    """Raise a `UserError` if an option is a number that makes no sense.
+
+    Args:
+        weight: of --distill-weight.
+        temperature: of --distill-temperature.
+        memory: of --teacher-memory.
+        own_flag: the weight that the criterion alone has.
+        own_weight: what it is.
+    """
+    for flag, value, makes_sense, wanted in (
+        ("--distill-weight", weight, 0 <= weight <= 1, "a number from 0 to 1"),
+        ("--distill-temperature", temperature, 0 < temperature < math.inf, "a number above 0"),
+        (own_flag, own_weight, 0 <= own_weight < math.inf, "a number, 0 or more"),
+        ("--teacher-memory", memory, 0 <= memory < math.inf, "GiB, or 0 for none"),
+    ):
+        if not makes_sense:
+            raise UserError(f"{flag} is {value}: give {wanted}")
 
 
 def warn_of_new_batches(dataset: Any, task: Any, world: int) -> None:

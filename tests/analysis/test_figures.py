@@ -16,7 +16,7 @@ from macaron_fairseq.common.themed_svg import STYLE
 
 def drawn(panel):
     axes = Figure().subplots()
-    figures.draw_lines(axes, panel, ["red", "blue"], "layer")
+    figures.draw_lines(axes, panel, ["red", "blue"])
     return axes
 
 

@@ -9,8 +9,8 @@ from helpers import pictures
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.particles import run, simulation, systems
-from macaron_fairseq.analysis.particles.sphere import experiments
-from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
+from macaron_fairseq.analysis.particles.sphere import equal_cosines, experiments
+from macaron_fairseq.analysis.particles.systems import System
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -167,11 +167,11 @@ def test_without_attention_no_particle_feels_another():
 @pytest.mark.parametrize("name", ["sa", "usa", "usa-scaled"])
 @pytest.mark.parametrize(("n", "rho"), [(2, -0.9), (5, -0.2), (5, 0), (9, 0.4)])
 def test_equiangular_rate_is_what_the_particles_do(name, n, rho):
-    x = simulation.equiangular_start(n, rho)
+    x = equal_cosines.start(n, rho)
     assert x @ x.T == pytest.approx((1 - rho) * np.eye(n) + rho)
     velocity = System(name, 1.5).velocity(x)
     rates = (velocity @ x.T + x @ velocity.T)[~np.eye(n, dtype=bool)]
-    assert rates == pytest.approx(np.full(n * (n - 1), equiangular_rate(rho, 1.5, n, name)))
+    assert rates == pytest.approx(np.full(n * (n - 1), equal_cosines.rate(rho, 1.5, n, name)))
 
 
 @pytest.mark.parametrize("name", ["sa", "usa"])
@@ -185,9 +185,9 @@ def test_equiangular_particles_follow_their_equation(name, n, rho):
 
 def test_equiangular_rate_by_hand():
     # n = 2, rho = 0: SA 2 / (e^beta + 1), USA 1.
-    assert equiangular_rate(0, 1, 2, "sa") == pytest.approx(2 / (np.e + 1))
-    assert equiangular_rate(0, 1, 2, "usa") == pytest.approx(1)
-    assert equiangular_rate(0, 1e9, 2, "sa") == 0
+    assert equal_cosines.rate(0, 1, 2, "sa") == pytest.approx(2 / (np.e + 1))
+    assert equal_cosines.rate(0, 1, 2, "usa") == pytest.approx(1)
+    assert equal_cosines.rate(0, 1e9, 2, "sa") == 0
 
 
 # Many trials.

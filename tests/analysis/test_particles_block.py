@@ -9,9 +9,10 @@ from scipy.special import iv
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import measures
-from macaron_fairseq.analysis.particles import drawing, simulation, systems
+from macaron_fairseq.analysis.particles import drawing, growth, simulation, systems
 from macaron_fairseq.analysis.particles.block import experiments, localization, settling, views
-from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
+from macaron_fairseq.analysis.particles.sphere import equal_cosines
+from macaron_fairseq.analysis.particles.systems import System
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -102,7 +103,7 @@ def test_two_particles_follow_the_scalar_equation(name, descends):
         # Separation of variables: the time from rho to the end.
         needed = quad(lambda r: 1 / (2 * (1 - r**2) * weight(r)), rho, end)[0]
         assert sign * needed == pytest.approx(time, abs=1e-5)
-    assert equiangular_rate(rho, beta, 2, name) == pytest.approx(2 * (1 - rho**2) * weight(rho))
+    assert equal_cosines.rate(rho, beta, 2, name) == pytest.approx(2 * (1 - rho**2) * weight(rho))
 
 
 @pytest.mark.parametrize("name", ["sa", "usa", "usa-scaled", "none"])
@@ -131,14 +132,14 @@ def test_the_field_of_attention_far_from_all_particles():
     ("beta", "mode"), [(0, 1), (1, 1), (3, 2), (5, 3), (7, 4), (10, 4), (25, 7)]
 )
 def test_the_mode_that_grows_fastest(beta, mode):
-    assert localization.predicted_mode(beta) == mode
+    assert growth.predicted_mode(beta) == mode
 
 
 @pytest.mark.parametrize("beta", [1e4, 1e6, 1e9])
 def test_no_beta_overflows_the_growth_rates(beta):
     # A Gaussian where beta is large: k^2 e^(-k^2 / (2 beta)), largest at sqrt(2 beta).
-    assert localization.predicted_mode(beta) == pytest.approx(np.sqrt(2 * beta), rel=0.02)
-    assert np.isfinite(localization.growth_rates(beta, 20)).all()
+    assert growth.predicted_mode(beta) == pytest.approx(np.sqrt(2 * beta), rel=0.02)
+    assert np.isfinite(growth.rates(beta, 20)).all()
 
 
 @pytest.mark.parametrize("beta", [0, 1, 5, 25])
@@ -148,7 +149,7 @@ def test_waves_on_the_circle_grow_at_that_rate(beta, k):
     wave = 1e-6 * np.sin(k * even)
     velocity = System("usa-scaled", beta).velocity(circle(*(even + wave)))
     speed = (velocity * circle(*(even + wave + np.pi / 2))).sum(axis=1)
-    rate = localization.growth_rates(beta, k)[k]
+    rate = growth.rates(beta, k)[k]
     assert speed == pytest.approx(rate * wave, abs=1e-11)
     if beta:
         assert rate == pytest.approx(np.exp(-beta) * k**2 * iv(k, beta) / beta)

@@ -5,7 +5,7 @@ import pytest
 
 from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.particles import simulation
-from macaron_fairseq.analysis.particles.sphere import boundary, experiments, random_matrices
+from macaron_fairseq.analysis.particles.sphere import equal_cosines, experiments, random_matrices
 from macaron_fairseq.analysis.particles.sphere.random_matrices import Matrices
 from macaron_fairseq.analysis.particles.systems import System
 
@@ -17,17 +17,17 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["sa", "usa"])
 @pytest.mark.parametrize("beta", [0, 3])
 def test_orthogonal_particles_arrive_at_the_boundary(name, beta):
-    time = boundary.arrival_time(0.99, beta, 8, name)
+    time = equal_cosines.arrival_time(0.99, beta, 8, name)
     times = np.array([0, time / 2, time])
-    end = simulation.integrate(System(name, beta), simulation.equiangular_start(8, 0), times)[-1]
+    end = simulation.integrate(System(name, beta), equal_cosines.start(8, 0), times)[-1]
     assert measures.cosines(end) == pytest.approx(np.full(28, 0.99), abs=1e-6)
 
 
 def test_arrival_by_the_closed_form():
     # n = 2 at beta 0: rho = cos phi with tan(phi / 2) = e^-t.
     expected = -np.log(np.tan(np.arccos(0.999) / 2))
-    assert boundary.arrival_time(0.999, 0, 2) == pytest.approx(expected, abs=1e-9)
-    assert boundary.arrival_time(0.999, 1e9, 2) == np.inf
+    assert equal_cosines.arrival_time(0.999, 0, 2) == pytest.approx(expected, abs=1e-9)
+    assert equal_cosines.arrival_time(0.999, 1e9, 2) == np.inf
 
 
 # Random matrices.

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from helpers.paths import FIXTURES
 
-from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles import growth
 from macaron_fairseq.analysis.particles.metastability import first_clusters, mean_field
 from macaron_fairseq.analysis.particles.metastability import modes as linear
-from macaron_fairseq.analysis.particles.sphere import boundary
+from macaron_fairseq.analysis.particles.sphere import equal_cosines
 
 pytestmark = pytest.mark.reference
 
@@ -45,7 +45,7 @@ def test_particles_have_references():
 @pytest.mark.parametrize("curve", CURVES)
 def test_particles_arrive_when_the_curve_says(curve):
     cosine, n = 1 - curve["epsilon"], curve["n"]
-    found = [boundary.arrival_time(cosine, beta, n) for beta in curve["beta_grid"]]
+    found = [equal_cosines.arrival_time(cosine, beta, n) for beta in curve["beta_grid"]]
     assert found == pytest.approx(curve["exact_threshold_time_of_beta_grid"], abs=1e-9)
     arrived = [
         max((b for b, at in zip(curve["beta_grid"], found, strict=True) if at <= t), default=0)
@@ -67,7 +67,7 @@ def test_particles_modes_and_predicted_positions(run):
     modes = np.arange(11)
     rates = linear.growth_rates(beta, modes)
     assert rates / np.pi == pytest.approx(run["gamma_0_to_10"], rel=1e-12)
-    assert localization.predicted_mode(beta) == k
+    assert growth.predicted_mode(beta) == k
     start = np.array(run["theta_at_frames"][0])
     amplitudes = [abs(linear.fourier(start, mode)) for mode in range(9)]
     assert amplitudes == pytest.approx(run["abs_mu_0_to_8_run"], abs=1e-12)

@@ -320,7 +320,7 @@ def test_embeddings_of_a_file_that_is_gone_are_named(data):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Drawing takes most of the time with models of this size."""
-    for name in ("overview", "spectra_png", "singular_values_png", "effects_png"):
+    for name in ("overview", "spectra_png", "singular_values_png"):
         monkeypatch.setattr(pictures, name, lambda *args: b"")
     monkeypatch.setattr(page, "page", lambda content, downloads: "")
 

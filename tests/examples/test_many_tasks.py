@@ -733,10 +733,11 @@ def test_bad_values_for_a_cluster_get_a_sentence(words, said, tmp_path, monkeypa
 
 def test_a_job_whose_time_is_over_is_submitted_again(tmp_path):
     pytest.importorskip("submitit")
-    command = launch.Command(["sh", "-c", "echo again; exit 3"], tmp_path / "logs" / "run.log")
-    again = command.checkpoint()
-    assert again.function == command and again.result() == 3
-    assert (tmp_path / "logs" / "run.log").read_text() == "again\n"
+    log = tmp_path / "logs" / "run.log"
+    job = launch.Job("a", ["sh", "-c", "echo again; exit 3"], log, tmp_path / "result")
+    again = job.checkpoint()
+    assert again.function == job and again.result() == 3
+    assert log.read_text() == "again\n"
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):

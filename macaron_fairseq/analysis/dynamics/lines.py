@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.by_layer import LAYER, NAMES, Row, Side, occurrence_label
+from macaron_fairseq.analysis.by_layer import (
+    LAYER,
+    NAMES,
+    Row,
+    Side,
+    by_occurrence,
+    occurrence_label,
+)
 from macaron_fairseq.analysis.figures import Line
 from macaron_fairseq.analysis.glossary import Measure
 
@@ -26,13 +33,9 @@ def move_lines(sides: Sequence[Side], measure: Measure, operator: str) -> list[L
     for i, side in enumerate(sides):
         rows = side["layers"] if operator == LAYER else side["states"]
         rows = [row for row in rows if row["operator"] == operator]
-        occurrences = sorted({row["occurrence"] for row in rows})
-        if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
-            lines.append(line(i, figures.ALL_TOGETHER + 1, rows, measure, "time"))
-            continue
-        for occurrence in occurrences:
-            of_it = [row for row in rows if row["occurrence"] == occurrence]
-            lines.append(line(i, occurrence, of_it, measure, "layer"))
+        for occurrence, of_it in by_occurrence(rows):
+            x = "layer" if occurrence <= figures.ALL_TOGETHER else "time"
+            lines.append(line(i, occurrence, of_it, measure, x))
     return [x for x in lines if x]
 
 

@@ -198,8 +198,7 @@ def measure(
     sides: dict[str, SideFigures] = {}
     for sentence in sentences:
         layers = trajectories.run(model, sentence.source, sentence.target)
-        for name in dict.fromkeys(layer.side for layer in layers):
-            of_side = [layer for layer in layers if layer.side == name]
+        for name, of_side in trajectories.by_side(layers).items():
             side = sides.setdefault(name, new_side(of_side))
             add_states(side, of_side, settings)
         done()

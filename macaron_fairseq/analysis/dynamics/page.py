@@ -6,8 +6,6 @@ pictures of all sentences, `sentences.js` single ones, which no picture could sh
 """
 
 import json
-import zlib
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -22,6 +20,7 @@ from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, operators_
 from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
+from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common import html_page
 from macaron_fairseq.common.wording import number
 
@@ -211,7 +210,7 @@ def picture(panel: Panel, labels: Sequence[str], of: str, caption: str = "") -> 
         + f": {number(x.means[0])} at {x.x[0]:g} to {number(x.means[-1])} at {x.x[-1]:g}"
         for x in panel.lines
     )
-    drawn = figures.lines_svg(panel, f"{panel.title} by layer. {ends}.", "layer")
+    drawn = figures.lines_svg(panel, f"{panel.title} by layer. {ends}.")
     data = {
         "kind": "lines",
         "title": panel.title,
@@ -220,8 +219,12 @@ def picture(panel: Panel, labels: Sequence[str], of: str, caption: str = "") -> 
         "limits": panel.limits,
         "lines": [
             {
-                **{"series": x.series, "dash": x.dash, "label": x.label},
-                **{"x": [*x.x], "means": [*x.means], "sds": x.sds},
+                "series": x.series,
+                "dash": x.dash,
+                "label": x.label,
+                "x": [*x.x],
+                "means": [*x.means],
+                "sds": x.sds,
             }
             for x in panel.lines
         ],
@@ -247,9 +250,12 @@ def histograms(sides: Sequence[Side], labels: Sequence[str]) -> str:
         )
         drawn = figures.distributions_svg(share, quantiles, starts, top, alt, i)
         data = {
-            **{"kind": "distributions", "series": i, "top": top},
-            **{"names": [row["name"] for row in rows], "times": [row["time"] for row in rows]},
-            **{"counts": [row["cosine_histogram"] for row in rows]},
+            "kind": "distributions",
+            "series": i,
+            "top": top,
+            "names": [row["name"] for row in rows],
+            "times": [row["time"] for row in rows],
+            "counts": [row["cosine_histogram"] for row in rows],
             "quantiles": [[*row["cosine_quantiles"].values()] for row in rows],
         }
         pictures.append(html_page.figure(with_data(drawn, data), html_page.key(i, label)))
@@ -269,14 +275,8 @@ def with_data(drawn: str, data: dict[str, Any]) -> str:
 
 def as_json(data: Any) -> str:
     """JSON that can stand within a `script` element, numbers to six digits."""
-    rounded = json.loads(json.dumps(data), parse_float=six_digits)
-    text = json.dumps(rounded, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
-
-
-def six_digits(written: str) -> float:
-    """The number, rounded."""
-    return float(f"{float(written):.6g}")
+    shorter = json.loads(json.dumps(data), parse_float=lambda written: rounded(float(written)))
+    return html_page.as_json(shorter)
 
 
 # --- single sentences ----------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def packed(view: View) -> dict[str, Any]:
     ]
     flat = np.concatenate([x.ravel() for x in arrays])
     whole = np.round(flat).astype("<i2").tobytes()
-    return {"sides": sides, "packed": b64encode(zlib.compress(whole, 9)).decode()}
+    return {"sides": sides, "packed": html_page.deflated(whole)}
 
 
 def maps_of(side: SideView, arrays: list[np.ndarray]) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """What `macaron-fairseq dynamics` leaves: numbers, a page, a picture, and a table to print."""
 
 import csv
-import json
 from collections.abc import Sequence
 from io import StringIO
 from typing import Any
@@ -38,9 +37,8 @@ CSV_COLUMNS = ("model", "side", "of", *ROW_COLUMNS, "measure", "mean", "sd", "n"
 def contents(content: dict[str, Any]) -> dict[str, Content]:
     """The files, by name, for what `measurement.compare` gives."""
     numbers = {key: value for key, value in content.items() if key != "views"}
-    compact = json.dumps(json.loads(output.as_json(numbers)), separators=(",", ":"))
     lines = csv_text(content)
-    downloads = {"dynamics.json": compact, "dynamics.csv": lines}
+    downloads = {"dynamics.json": output.compact(numbers), "dynamics.csv": lines}
     return {
         "dynamics.json": numbers,
         "dynamics.csv": lines,
@@ -86,7 +84,7 @@ def overview(models: Sequence[Model]) -> bytes:
                 [Panel(title, x, figures.limits(x, log), log) for title, x, log in column]
             )
     labels = [model["label"] for model in models]
-    return figures.panels_png([*zip(*columns, strict=True)], labels, "layer")
+    return figures.panels_png([*zip(*columns, strict=True)], labels)
 
 
 def table(models: Sequence[Model]) -> str:

@@ -69,16 +69,20 @@ def look(model: Any, sentence: Sentence, data: Data) -> View:
     layers = trajectories.run(model, sentence.source, sentence.target)
     source = words(data.source, sentence.source)
     sides = []
-    for name in dict.fromkeys(layer.side for layer in layers):
-        of_side = [layer for layer in layers if layer.side == name]
-        tokens = source
-        if name != ENCODER and sentence.target is not None and data.target is not None:
-            tokens = words(data.target, sentence.target)
+    for name, of_side in trajectories.by_side(layers).items():
+        tokens = tokens_of(name, sentence, data)
         states = [*(layer.state for layer in of_side), of_side[-1].advance(of_side[-1].state)]
         cosines = np.stack([all_cosines(x[:, 0].double().cpu().numpy()) for x in states])
         attentions = [x for layer in of_side for x in attentions_of(layer, tokens, source)]
         sides.append(SideView(name, tokens, cosines, attentions))
     return View(sentence.number, sides)
+
+
+def tokens_of(side: str, sentence: Sentence, data: Data) -> list[str]:
+    """The tokens of a sentence in the encoder or the decoder."""
+    if side != ENCODER and sentence.target is not None and data.target is not None:
+        return words(data.target, sentence.target)
+    return words(data.source, sentence.source)
 
 
 def words(dictionary: Dictionary, tokens: Any) -> list[str]:
@@ -133,14 +137,9 @@ def readable(found: Sequence[Sequence[Sentence]], wanted: int, most: float = mat
         wanted: how many to show.
         most: see above.
     """
-    lengths = [max(map(longer_side, of_models)) for of_models in zip(*found, strict=True)]
+    lengths = [max(x.length for x in of_models) for of_models in zip(*found, strict=True)]
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
         shortest = sorted(range(len(lengths)), key=lengths.__getitem__)[:wanted]
         order = sorted(i for i in shortest if lengths[i] <= most)
     return [order[i] for i in sampling.evenly(len(order), wanted)]
-
-
-def longer_side(sentence: Sentence) -> int:
-    """The tokens of its source or of its target, whichever has more."""
-    return max(len(sentence.source), 0 if sentence.target is None else len(sentence.target))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from macaron_fairseq.analysis import figures, interactive_page, output, trajectories
-from macaron_fairseq.analysis.anatomy import ENCODER
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import Floats
@@ -81,12 +80,8 @@ def page(
 def paths(model: TrainedModel, sentence: Sentence, sample: Sample) -> Iterator[tuple[str, Path]]:
     """The tokens of a sentence in each side of a model, by the side's name."""
     layers = trajectories.run(model.runnable(), sentence.source, sentence.target)
-    data = sample.data
-    for side in dict.fromkeys(layer.side for layer in layers):
-        tokens = sentence_views.words(data.source, sentence.source)
-        if side != ENCODER and sentence.target is not None and data.target is not None:
-            tokens = sentence_views.words(data.target, sentence.target)
-        of_side = [layer for layer in layers if layer.side == side]
+    for side, of_side in trajectories.by_side(layers).items():
+        tokens = sentence_views.tokens_of(side, sentence, sample.data)
         steps, states = ["input"], [of_side[0].state[:, 0]]
         for layer in of_side:
             for sublayer, move in trajectories.moves(layer):

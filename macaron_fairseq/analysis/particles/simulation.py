@@ -7,7 +7,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
+from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common.errors import UserError
 
 # An explicit method takes about as many steps as the fastest rate times the time; beyond it, hours.
@@ -27,14 +27,6 @@ def random_start(n: int, dim: int, seed: int, trials: int | None = None) -> Floa
     x: Floats = np.random.default_rng(seed).normal(size=shape)
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     return x
-
-
-def equiangular_start(n: int, rho: float) -> Floats:
-    """n particles in n dimensions whose cosines all are rho, in (-1 / (n - 1), 1): (n, n).
-
-    More dimensions would change nothing: particles stay in the span of their start.
-    """
-    return np.asarray(np.linalg.cholesky((1 - rho) * np.eye(n) + rho), dtype=np.float64)
 
 
 def refuse_fast(system: System, duration: float) -> None:
@@ -139,17 +131,3 @@ def integrate(
     x = flow(velocity, start.ravel(), times, passed).reshape(len(times), *start.shape)
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     return x
-
-
-def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats) -> Floats:
-    """The common cosine of n particles by its own differential equation, from rho: (t,).
-
-    Raises:
-        UserError: if SciPy gives up.
-    """
-
-    def rate(value: Floats) -> Floats:
-        return equiangular_rate(value, beta, n, name)
-
-    # Stiff where USA has arrived.
-    return flow(rate, np.array([float(rho)]), times, stiff=True)[:, 0]

@@ -236,22 +236,3 @@ class System:
         if self.perceptron:
             energy += self.potential_weight * float(self.perceptron.potential(x).mean())
         return energy
-
-
-def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
-    """rho' where all pairs have the cosine rho, which then stays so; without a perceptron.
-
-    By symmetry rho' = 2 <x_1', x_2>. The drift of particle 1 is g (e^beta x_1 + e^{beta rho} s)
-    with s the sum of the others, <s, x_2> = 1 + (n-2) rho and <s, x_1> = (n-1) rho, so that
-
-        rho' = 2 g e^{beta rho} (1 + (n-2) rho - (n-1) rho^2)
-             = 2 g e^{beta rho} (1 - rho) ((n-1) rho + 1)
-
-    with 1/g = e^beta + (n-1) e^{beta rho} for SA (arXiv 2312.10794, section 6), 1/g = n for USA and
-    1/g = n e^beta for scaled USA.
-    """
-    shape = 2 * (1 - rho) * ((n - 1) * rho + 1)
-    if name != "usa":
-        other = np.exp(beta * (rho - 1))  # the weight of another particle where one's own is 1
-        return shape * other / (1 + (n - 1) * other if name == "sa" else n)
-    return shape * np.exp(beta * rho) / n

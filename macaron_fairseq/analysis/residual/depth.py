@@ -165,16 +165,12 @@ def states(model: Any, sentences: Sequence[Sentence]) -> dict[str, list[Floats]]
     found: dict[str, list[list[Tensor]]] = {}
     for sentence in sentences:
         layers = trajectories.run(model, sentence.source, sentence.target)
-        for layer in layers:
-            rows = found.setdefault(layer.side, [])
-            if len(rows) < layer.number:
-                rows.append([])
-            rows[layer.number - 1].append(layer.state[:, 0])
-        for side, rows in found.items():
-            last = [layer for layer in layers if layer.side == side][-1]
-            if len(rows) == last.number:
-                rows.append([])
-            rows[last.number].append(last.advance(last.state)[:, 0])
+        for side, of_side in trajectories.by_side(layers).items():
+            last = of_side[-1]
+            after = [*(layer.state for layer in of_side), last.advance(last.state)]
+            rows = found.setdefault(side, [[] for _ in after])
+            for row, state in zip(rows, after, strict=True):
+                row.append(state[:, 0])
     return {
         side: [torch.cat(x).double().cpu().numpy() for x in rows] for side, rows in found.items()
     }

@@ -6,7 +6,14 @@ from html import escape
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, find, occurrence_label
+from macaron_fairseq.analysis.by_layer import (
+    NAMES,
+    Model,
+    Row,
+    by_occurrence,
+    find,
+    occurrence_label,
+)
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.analysis.residual import pictures, topology_report
@@ -114,7 +121,6 @@ def card(measure: Measure, side: str, models: Sequence[Model]) -> str:
             figures.lines_svg(
                 Panel(measure.title, lines, limits, measure.log),
                 f"{measure.title}, {title}, by layer. {ends(lines, models)}.",
-                "layer",
             ),
             escape(title),
         )
@@ -140,16 +146,12 @@ def sublayer_lines(models: Sequence[Model], side: str, operator: str, name: str)
             if row["operator"] == operator and pictures.has(row, name) and model["is_trained"]
         ]
         series = names.index(model["label"])
-        occurrences = sorted({row["occurrence"] for row in of_operator})
-        if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
-            label = occurrence_label(figures.ALL_TOGETHER + 1)
-            one = pictures.line(series, of_operator, name, figures.ALL_TOGETHER, label)
-            found.append(replace(one, x=[row["time"] for row in of_operator]))
-            continue
-        for occurrence in occurrences:
-            rows = [row for row in of_operator if row["occurrence"] == occurrence]
+        for occurrence, rows in by_occurrence(of_operator):
             label = occurrence_label(occurrence)
-            found.append(pictures.line(series, rows, name, occurrence - 1, label))
+            one = pictures.row_line(series, rows, name, occurrence - 1, label)
+            if occurrence > figures.ALL_TOGETHER:
+                one = replace(one, x=[row["time"] for row in rows])
+            found.append(one)
     return found
 
 
@@ -233,7 +235,7 @@ def interventions(models: Sequence[Model], effects: Sequence[Effect]) -> Iterato
     for panels in pictures.effect_panels(models, effects):
         drawn = (
             html_page.figure(
-                figures.lines_svg(panel, f"{panel.title}. {ends(panel.lines, models)}.", "layer"),
+                figures.lines_svg(panel, f"{panel.title}. {ends(panel.lines, models)}."),
                 escape(panel.title),
             )
             for panel in panels

@@ -51,23 +51,28 @@ def lines(models: Sequence[Model], side: str, of: str, name: str) -> list[Line]:
         label = "trained" if model["is_trained"] else "untrained"
         if rows:
             series, dash = names.index(model["label"]), int(not model["is_trained"])
-            found.append(line(series, rows, name, dash, label))
+            found.append(row_line(series, rows, name, dash, label))
     return found
 
 
-def line(series: int, rows: Sequence[Row], name: str, dash: int, label: str) -> Line:
+def row_line(series: int, rows: Sequence[Row], name: str, dash: int, label: str) -> Line:
     """One line of rows that have the measure."""
-    of_rows = [row["figures"][name] for row in rows]
-    margins = [x["margin"] for x in of_rows]
-    has_band = not MEASURES[name].log and None not in margins
-    return Line(
-        series,
-        [row["layer"] for row in rows],
-        [x["mean"] for x in of_rows],
-        margins if has_band else None,
-        dash,
-        label,
-    )
+    layers, of_rows = [row["layer"] for row in rows], [row["figures"][name] for row in rows]
+    return line(series, layers, of_rows, dash, label, MEASURES[name].log)
+
+
+def line(
+    series: int,
+    layers: Sequence[float],
+    of_each: Sequence[dict[str, Any]],
+    dash: int,
+    label: str,
+    log: bool = False,
+) -> Line:
+    """One line of means; their band only where all are known and the scale is not logarithmic."""
+    margins = [x["margin"] for x in of_each]
+    sds = None if log or None in margins else margins
+    return Line(series, layers, [x["mean"] for x in of_each], sds, dash, label)
 
 
 def has(row: Row, name: str) -> bool:
@@ -87,7 +92,7 @@ def overview(models: Sequence[Model], shown: Sequence[tuple[str, str]] = SHOWN) 
             title = f"{side}: {measure.title.lower()} {OF[of]}"
             panels.append(Panel(title, found, figures.limits(found, measure.log), measure.log))
         grid.append(panels)
-    return figures.panels_png(grid, labels(models), "layer")
+    return figures.panels_png(grid, labels(models))
 
 
 # --- the complex plane ---------------------------------------------------------------------------
@@ -239,22 +244,10 @@ def effect_lines(
         ]
         for dash, (name, what) in enumerate(EFFECTS.items()):
             if alone:
-                found.append(effect_line(names.index(label), alone, name, dash, what))
+                layers = [int(x["layers"][0].partition(":")[2]) for x in alone]
+                of_each = [x["figures"][name] for x in alone]
+                found.append(line(names.index(label), layers, of_each, dash, what))
     return found
-
-
-def effect_line(series: int, effects: Sequence[Effect], name: str, dash: int, label: str) -> Line:
-    """One line of effects of one layer each."""
-    of_each = [x["figures"][name] for x in effects]
-    margins = [x["margin"] for x in of_each]
-    return Line(
-        series,
-        [int(x["layers"][0].partition(":")[2]) for x in effects],
-        [x["mean"] for x in of_each],
-        None if None in margins else margins,
-        dash,
-        label,
-    )
 
 
 def effect_panels(models: Sequence[Model], effects: Sequence[Effect]) -> list[list[Panel]]:
@@ -270,8 +263,3 @@ def effect_panels(models: Sequence[Model], effects: Sequence[Effect]) -> list[li
                 ]
             )
     return grid
-
-
-def effects_png(models: Sequence[Model], effects: Sequence[Effect]) -> bytes:
-    """A PNG file of `effect_panels`."""
-    return figures.panels_png(effect_panels(models, effects), labels(models), "layer")

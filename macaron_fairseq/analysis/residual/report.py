@@ -1,12 +1,11 @@
 """The files of `macaron-fairseq dynamics --jacobian`: numbers, a page, and pictures."""
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import Any
 
-from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis import figures, output
 from macaron_fairseq.analysis.by_layer import Model
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
@@ -41,8 +40,7 @@ def contents(content: dict[str, Any]) -> dict[str, Content]:
     """The files, by name, for what `compare.compare` gives."""
     models, effects = content["models"], content["interventions"]
     lines = csv_text(models, effects)
-    compact = json.dumps(json.loads(output.as_json(content)), separators=(",", ":"))
-    downloads = {"residual.json": compact, "residual.csv": lines}
+    downloads = {"residual.json": output.compact(content), "residual.csv": lines}
     found: dict[str, Content] = {
         "residual.json": content,
         "residual.csv": lines,
@@ -53,8 +51,8 @@ def contents(content: dict[str, Any]) -> dict[str, Content]:
     for side in models[0]["sides"]:
         name = side["side"]
         found[f"residual-spectra-{name}.png"] = pictures.spectra_png(models, name)
-    if pictures.effect_panels(models, effects):
-        found["residual-interventions.png"] = pictures.effects_png(models, effects)
+    if panels := pictures.effect_panels(models, effects):
+        found["residual-interventions.png"] = figures.panels_png(panels, pictures.labels(models))
     found["residual.html"] = page.page(content, downloads)
     return found
 
@@ -64,12 +62,12 @@ def csv_text(models: Sequence[Model], effects: Sequence[Effect]) -> str:
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for which, figures in [
+    for which, measured in [
         *of_models(models),
         *topology_report.csv_rows(models),
         *of_effects(effects),
     ]:
-        for name, figure in figures.items():
+        for name, figure in measured.items():
             writer.writerow([*which, name, *(figure[x] for x in ("mean", "margin", "n"))])
     return file.getvalue()
 

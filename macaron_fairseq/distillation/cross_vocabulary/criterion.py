@@ -18,7 +18,7 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.arguments import of_task
-from macaron_fairseq.distillation import numbers, teachers
+from macaron_fairseq.distillation import teachers
 from macaron_fairseq.distillation.cross_vocabulary import crossing, losses
 from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     LOSSES,
@@ -37,7 +37,7 @@ from macaron_fairseq.distillation.layers import (
     refuse_layer_dropout,
 )
 from macaron_fairseq.distillation.memory import Answer
-from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
+from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion, refuse_numbers
 from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
@@ -118,10 +118,13 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 prefix is to be ignored.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        numbers.require_share("--distill-weight", distill_weight)
-        numbers.require_temperature("--distill-temperature", distill_temperature)
-        numbers.require_weight("--geometry-weight", geometry_weight)
-        numbers.require_room("--teacher-memory", teacher_memory)
+        refuse_numbers(
+            distill_weight,
+            distill_temperature,
+            teacher_memory,
+            "--geometry-weight",
+            geometry_weight,
+        )
         self.weight = distill_weight
         self.kind = str(cross_vocabulary_loss)
         self.temperature = distill_temperature

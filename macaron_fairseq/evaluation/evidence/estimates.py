@@ -320,10 +320,11 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
 
     values = [one.difference for one in found]
     unequal = [value for value in values if value]
+    wilcoxon = p_values.signed_rank(values)
     if len(values) < 2 or not unequal:
-        return p_values.signed_rank(values), p_values.signed_rank(values)
+        return wilcoxon, wilcoxon  # None of a single one, 1 where all are 0; so is the sign test's
     sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
-    return p_values.signed_rank(values), float(sign.pvalue)
+    return wilcoxon, float(sign.pvalue)
 
 
 def detectable(differences: Sequence[float]) -> float | None:

@@ -69,12 +69,6 @@ def parse(line: str, valid: str = "valid") -> Line | None:
         return None
 
 
-def parameters_of(line: str) -> int | None:
-    """How many parameters the model has, from the line in which fairseq says it."""
-    match = PARAMETERS.search(line)
-    return int(match[1].replace(",", "")) if match else None
-
-
 def read(path: Path, valid: str = "valid") -> Training:
     """Read a log of one or several starts; what a later start did again replaces the earlier.
 
@@ -86,7 +80,8 @@ def read(path: Path, valid: str = "valid") -> Training:
     found: dict[str, dict[int, dict[str, Any]]] = {"train_inner": {}, "train": {}, "valid": {}}
     latest = 0
     for line in path.read_text("utf-8", errors="replace").split("\n"):
-        parameters = parameters_of(line) or parameters
+        if said_so := PARAMETERS.search(line):
+            parameters = int(said_so[1].replace(",", ""))
         if not (said := parse(line, valid)):
             continue
         if said.update < latest:  # resumed from an earlier checkpoint

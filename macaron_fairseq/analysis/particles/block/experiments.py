@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles import growth, simulation
 from macaron_fairseq.analysis.particles.block import localization, settling
 from macaron_fairseq.analysis.particles.block.settling import Labels
 from macaron_fairseq.analysis.particles.systems import SYSTEMS, System
@@ -167,7 +167,7 @@ class Counts:
     """Clusters, modes and masses over beta."""
 
     betas: Floats  # (b,)
-    # See `localization.predicted_mode`; on the circle alone, where attention climbs, (b,).
+    # See `growth.predicted_mode`; on the circle alone, where attention climbs, (b,).
     predicted_mode: Integers | None
     # The bounds of `localization.heaviest_mass_bound`, where they hold: of USA in descent, with the
     # block, (b,); and of both USAs in descent, without one.
@@ -184,7 +184,7 @@ def counts(system: System, starts: Floats, betas: Floats, criteria: Criteria) ->
     alone = [without_block(one) for one in systems]
     constant = localization.block_constant(system.perceptron)
     grows = starts.shape[2] == 2 and system.name != "none" and not system.descends
-    modes = [localization.predicted_mode(one.beta) for one in systems]
+    modes = [growth.predicted_mode(one.beta) for one in systems]
     bound = localization.heaviest_mass_bound
     is_usa_descent = system.descends and system.name in ("usa", "usa-scaled")
     has_bound = is_usa_descent and system.name == "usa"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ive, ndtr
+from scipy.special import ndtr
 
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles import growth
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 # The largest slope of each activation. That of GELU is at the square root of 2, where its second
@@ -20,26 +21,6 @@ SLOPES = {
     "gelu": float(ndtr(np.sqrt(2)) + np.sqrt(2) * np.exp(-1) / np.sqrt(2 * np.pi)),
     "tanh": 1.0,
 }
-
-
-def growth_rates(beta: float, most: int) -> Floats:
-    """e^-beta gamma_k, gamma_k = k^2 I_k(beta) / beta, for the modes k = 0 .. most: (most + 1,).
-
-    Particles that are even on the circle but for a wave of k crests: scaled USA makes the wave grow
-    like e^(rate t), USA e^beta times as fast. The factor keeps all of it finite, at any beta.
-    """
-    k = np.arange(most + 1.0)
-    if beta == 0:  # I_k(beta) is like (beta / 2)^k / k!
-        return np.where(k == 1, 0.5, 0.0)
-    return np.asarray(k**2 * ive(k, beta) / beta)
-
-
-def predicted_mode(beta: float) -> int:
-    """The k whose wave grows fastest, about sqrt(2 beta) where beta is large.
-
-    Twice as many modes are looked at, beyond which gamma_k only falls.
-    """
-    return int(growth_rates(beta, 4 + int(2 * np.sqrt(2 * beta))).argmax())
 
 
 @dataclass(frozen=True)
@@ -55,17 +36,17 @@ class Modes:
 
 def modes(betas: Floats) -> Modes:
     """The growth rates at each of `betas`, (b,), up to twice the mode that they predict."""
-    predicted = np.array([predicted_mode(float(beta)) for beta in betas])
+    predicted = np.array([growth.predicted_mode(float(beta)) for beta in betas])
     fine = np.linspace(0, np.sqrt(betas.max()), 400) ** 2
     return Modes(
         betas=betas,
         growth=[
-            growth_rates(float(beta), max(8, 2 * int(k)))
+            growth.rates(float(beta), max(8, 2 * int(k)))
             for beta, k in zip(betas, predicted, strict=True)
         ],
         predicted=predicted,
         fine_betas=fine,
-        fine_predicted=np.array([predicted_mode(float(beta)) for beta in fine]),
+        fine_predicted=np.array([growth.predicted_mode(float(beta)) for beta in fine]),
     )
 
 

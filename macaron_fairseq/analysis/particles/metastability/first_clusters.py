@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ive
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import simulation
-from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles import growth, simulation
 from macaron_fairseq.analysis.particles.metastability import modes
 
 BINS = 180
@@ -71,7 +70,7 @@ def first_clusters(
     coefficients = series(beta)
     simulation.refuse_fast_rate(np.exp(beta), times[-1], " or --beta")
     theta = simulation.flow(lambda at: velocity(at, coefficients), start, times, passed)
-    k = localization.predicted_mode(beta)
+    k = growth.predicted_mode(beta)
     shown = modes.shown_modes(beta)
     amplitudes = np.abs([[modes.fourier(at, int(mode)) for mode in shown] for at in theta])
     edges = np.linspace(0, 2 * np.pi, BINS + 1)

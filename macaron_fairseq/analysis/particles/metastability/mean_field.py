@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles import growth
 from macaron_fairseq.analysis.particles.metastability import modes
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
@@ -131,10 +131,10 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     """
     modes.refuse_overflow(beta)
     width = 2 * np.pi / len(start)
-    if len(start) < CELLS * localization.predicted_mode(beta):
+    if len(start) < CELLS * growth.predicted_mode(beta):
         raise UserError(
             f"{len(start)} cells are too few for beta {beta:g}: give --cells of at least "
-            f"{CELLS * localization.predicted_mode(beta)}"
+            f"{CELLS * growth.predicted_mode(beta)}"
         )
     _refuse_long(beta, float(times[-1]), width, scheme)
     found, steps = [start], 0
@@ -149,7 +149,7 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     spectrum = np.fft.rfft(densities, axis=1) * width
     # The middle of the first cell is half a cell from 0.
     spectrum *= np.exp(-1j * np.arange(spectrum.shape[1]) * width / 2)
-    k = localization.predicted_mode(beta)
+    k = growth.predicted_mode(beta)
     of_modes = modes.shown_modes(beta)
     return MeanField(
         times=times,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles import growth
 from macaron_fairseq.common.errors import UserError
 
 LARGEST_BETA = 300  # e^beta and its products stay within the range of numbers
@@ -26,13 +26,13 @@ LARGEST_BETA = 300  # e^beta and its products stay within the range of numbers
 def growth_rates(beta: float, modes: NDArray[np.int64]) -> Floats:
     """The rate r of each mode k, beta above 0: of the shape of `modes`.
 
-    It is e^beta times that of `localization`, whose system is scaled by e^-beta.
+    It is e^beta times that of `growth.rates`, whose system is scaled by e^-beta.
 
     Raises:
         UserError: if e^beta leaves the range of numbers.
     """
     refuse_overflow(beta)
-    return np.exp(beta) * localization.growth_rates(beta, int(modes.max()))[modes]
+    return np.exp(beta) * growth.rates(beta, int(modes.max()))[modes]
 
 
 def fastest_rate(beta: float) -> float:
@@ -50,7 +50,7 @@ def usual_duration(n: float, beta: float) -> float:
 
 def shown_modes(beta: float) -> NDArray[np.int64]:
     """Modes up to about twice the fastest."""
-    return np.arange(1, max(9, 2 * localization.predicted_mode(beta) + 1))
+    return np.arange(1, max(9, 2 * growth.predicted_mode(beta) + 1))
 
 
 def refuse_overflow(beta: float) -> None:

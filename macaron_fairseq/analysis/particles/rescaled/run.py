@@ -15,7 +15,7 @@ from macaron_fairseq.common.names import look_up
 
 def rescaled_tokens(args: Namespace) -> Outcome:
     """Follow rescaled tokens with one of the value matrices."""
-    look_up(tokens.GEOMETRIES, args.geometry, "geometry", "--geometry")
+    look_up(dict.fromkeys(tokens.GEOMETRIES), args.geometry, "geometry", "--geometry")
     if args.positive is not None and args.geometry not in ("codimension", "product"):
         raise UserError("--positive is of --geometry codimension and product")
     positive = args.dim - 1 if args.positive is None else args.positive

@@ -12,7 +12,7 @@ Source: Geshkovski, Letrouit, Polyanskiy and Rigollet, arXiv 2305.05465, with qu
 the identity.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,42 +40,34 @@ HALF_SIDE, HALF_SIDE_OF_MANY = 5.0, 1.0
 DRAWN = 3  # dimensions at most
 SAME = 0.1  # coordinates nearer than that share of their range are taken for one
 
-Generator = np.random.Generator
-
 
 # --- value matrices ------------------------------------------------------------------------------
 
 
-def _polytope(generator: Generator, dim: int, positive: int) -> Floats:
-    return np.eye(dim)
-
-
-def _hyperplanes(generator: Generator, dim: int, positive: int) -> Floats:
-    return generator.uniform(size=(dim, dim))
-
-
-def _codimension(generator: Generator, dim: int, positive: int) -> Floats:
-    turn = np.linalg.qr(generator.normal(size=(dim, dim)))[0]
-    values = generator.uniform(0.3, 1, size=dim) * np.where(np.arange(dim) < positive, 1, -1)
-    return np.asarray((turn * values) @ turn.T)
-
-
-def _product(generator: Generator, dim: int, positive: int) -> Floats:
-    return np.diag([1.0] * positive + [-0.5] * (dim - positive))
-
-
-# By the set that tokens gather at. All but the first two use the number of positive eigenvalues.
-GEOMETRIES: dict[str, Callable[[Generator, int, int], Floats]] = {
-    "polytope": _polytope,  # I
-    "hyperplanes": _hyperplanes,  # positive entries, so that Perron and Frobenius hold
-    "codimension": _codimension,  # symmetric
-    "product": _product,  # 1 and -1/2 on the diagonal: a polytope times a hyperplane
-}
+# The sets that tokens gather at.
+GEOMETRIES = ("polytope", "hyperplanes", "codimension", "product")
 
 
 def value_matrix(geometry: str, dim: int, positive: int, seed: int) -> Floats:
-    """V of one of the `GEOMETRIES`, (dim, dim), with that many positive eigenvalues."""
-    return GEOMETRIES[geometry](np.random.default_rng([seed, 3]), dim, positive)
+    """V of one of the `GEOMETRIES`, (dim, dim).
+
+    Args:
+        geometry: what the tokens gather at.
+        dim: d.
+        positive: how many eigenvalues are positive, of codimension and product.
+        seed: of what is drawn.
+    """
+    generator = np.random.default_rng([seed, 3])
+    is_positive = np.arange(dim) < positive
+    if geometry == "polytope":
+        return np.eye(dim)
+    if geometry == "hyperplanes":  # positive entries, so that Perron and Frobenius hold
+        return generator.uniform(size=(dim, dim))
+    if geometry == "codimension":  # symmetric
+        turn = np.linalg.qr(generator.normal(size=(dim, dim)))[0]
+        values = generator.uniform(0.3, 1, size=dim) * np.where(is_positive, 1, -1)
+        return np.asarray((turn * values) @ turn.T)
+    return np.diag(np.where(is_positive, 1.0, -0.5))  # a polytope times a hyperplane
 
 
 def gram_matrix(dim: int, seed: int) -> Floats:

@@ -12,7 +12,7 @@ from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.kept_parts import PartOf, keep_nothing
-from macaron_fairseq.analysis.particles.sphere import boundary
+from macaron_fairseq.analysis.particles.sphere import equal_cosines
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common.progress import bar, following
 
@@ -86,7 +86,7 @@ class Phase:
     """Over time and beta, how far particles from random starts have come.
 
     `equiangular_time` is when particles that start orthogonal reach the cosine by
-    `equiangular_rate`. Random ones start so in the limit of many dimensions. It is NaN if that is
+    `equal_cosines.rate`. Random ones start so in the limit of many dimensions. It is NaN if that is
     after the last time, and with a perceptron, which the rate does not know.
     """
 
@@ -160,8 +160,8 @@ def equiangular(
 ) -> Equiangular:
     """For each beta, simulate n particles whose cosines all start at rho; solve the equation."""
     simulation.refuse_fast(System(name, max(betas)), times[-1])
-    equation = [simulation.equiangular_curve(rho, beta, n, name, times) for beta in betas]
-    start = simulation.equiangular_start(n, rho)
+    equation = [equal_cosines.curve(rho, beta, n, name, times) for beta in betas]
+    start = equal_cosines.start(n, rho)
     figures = np.array(
         [
             [  # of the pairs at one time, which are too many to keep
@@ -256,5 +256,5 @@ def _speed(system: System, points: Floats) -> float:
 def _equiangular_time(system: System, n: int, times: Floats, cosine: float) -> float:
     if system.name == "none" or system.perceptron:
         return float("nan")
-    arrival = boundary.arrival_time(max(cosine, 0), system.beta, n, system.name)
+    arrival = equal_cosines.arrival_time(max(cosine, 0), system.beta, n, system.name)
     return arrival if arrival <= times[-1] else float("nan")

@@ -8,7 +8,7 @@ trial, for all trials or for all inverse temperatures, and drawn anew after each
 Source: Geshkovski, Letrouit, Polyanskiy and Rigollet, arXiv 2312.10794, sections 8 and 9.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.kept_parts import PartOf, keep_nothing
 from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
-from macaron_fairseq.analysis.particles.sphere import boundary
+from macaron_fairseq.analysis.particles.sphere import equal_cosines
 from macaron_fairseq.common.progress import following
 
 # A Gram eigenvalue above it counts; n particles have n eigenvalues whose sum is n.
@@ -75,8 +75,15 @@ class Matrices:
     shared: str = "no"  # of `SHARED`: what has the same matrices
     period: float | None = None  # after it they are drawn anew; None for never
 
-    def draw(self, generator: Generator, trials: int, dim: int) -> tuple[Floats, Floats]:
-        """V and B, each (trials or 1, dim, dim)."""
+    def draw(
+        self, generator: Generator, trials: int, dim: int, some: slice = slice(None)
+    ) -> list[Floats]:
+        """V and B of some of the trials, drawn with those of all: each (some or 1, dim, dim)."""
+        found = self.draw_all(generator, trials, dim)
+        return [x if len(x) == 1 else x[some] for x in found]
+
+    def draw_all(self, generator: Generator, trials: int, dim: int) -> tuple[Floats, Floats]:
+        """V and B of all trials, each (trials or 1, dim, dim)."""
         count = trials if self.shared == "no" else 1
         draw, size = KEYS[self.keys]
         keys = draw(generator, count, dim)
@@ -134,7 +141,7 @@ def phase(
     Raises:
         TooManyStepsError: if no reasonable number of them is enough.
     """
-    trials, n, _ = starts.shape
+    trials, n, dim = starts.shape
     _refuse_short(matrices.period, times)
     parts = simulation.split(starts, len(times))
 
@@ -147,9 +154,10 @@ def phase(
         for part in parts:
             # Those of all trials are drawn anew, so that results do not depend on the parts.
             generator = np.random.default_rng(seeds)
-            drawn = _Drawn(matrices, generator, trials, slice(begin, begin + len(part)))
+            some = slice(begin, begin + len(part))
             begin += len(part)
-            x = _follow(drawn, part, times, float(betas[row]))
+            draw = partial(matrices.draw, generator, trials, dim, some)
+            x = _follow(draw, matrices.period or np.inf, part, times, float(betas[row]))
             for column, clouds in enumerate(x):
                 gram = clouds @ clouds.swapaxes(1, 2)
                 above = gram > cosine
@@ -168,7 +176,7 @@ def phase(
         for row in following(range(len(betas)), "phase diagram", len(betas))
     ]
     pairs, eigenvalues, clusters, largest, sizes = map(np.array, zip(*rows, strict=True))
-    arrivals = [boundary.arrival_time(max(cosine, 0), float(beta), n) for beta in betas]
+    arrivals = [equal_cosines.arrival_time(max(cosine, 0), float(beta), n) for beta in betas]
     return RandomPhase(
         times=times,
         betas=betas,
@@ -197,28 +205,18 @@ def cluster_sizes(above: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[
     return np.bincount(sizes, minlength=n + 1)[1:], heaviest
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """The matrices of some of the trials, drawn with those of all."""
-
-    matrices: Matrices
-    generator: Generator
-    trials: int
-    some: slice
-
-    def anew(self, dim: int) -> list[Floats]:
-        """V and B, each (some trials or 1, dim, dim)."""
-        found = self.matrices.draw(self.generator, self.trials, dim)
-        return [x if len(x) == 1 else x[self.some] for x in found]
-
-
-def _follow(drawn: _Drawn, starts: Floats, times: Floats, beta: float) -> Floats:
-    """The particles at these times, (t, trials, n, d), with matrices drawn anew in each period."""
-    period = drawn.matrices.period or np.inf
+def _follow(
+    draw: Callable[[], Sequence[Floats]],
+    period: float,
+    starts: Floats,
+    times: Floats,
+    beta: float,
+) -> Floats:
+    """The particles at these times, (t, trials, n, d), with V and B drawn anew in each period."""
     found, x, now = [starts], starts, float(times[0])
     for number in range(1, int((times[-1] - times[0]) // period) + 2):
         end = min(times[0] + number * period, times[-1])
-        values, keys = drawn.anew(starts.shape[-1])
+        values, keys = draw()
         _refuse_fast(values, keys, beta, times[-1] - times[0])
 
         def field(flat: Floats, values: Floats = values, keys: Floats = keys) -> Floats:
