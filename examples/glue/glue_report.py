@@ -5,7 +5,7 @@ import math
 import statistics
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from glue_tasks import AX, DIAGNOSTIC, TASKS, Task
 from macaron_fairseq.common import files, markdown
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import estimates
-from macaron_fairseq.evaluation.scores import p_values
+from macaron_fairseq.evaluation.scores import intervals, p_values
 
 WNLI = "WNLI"
 
@@ -109,11 +109,10 @@ class Comparison:
     tasks: int
     pairs: int
     difference: float  # of the averages
-    error: float | None  # its standard error over seeds
-    estimate: float  # of the mixed-effects model
-    low: float
-    high: float
+    over_seeds: intervals.Interval | None  # of that, by Student's t
+    effect: estimates.Effect  # over tasks, by a mixed-effects model where one could be fitted
     wilcoxon: float | None  # p value, over the mean differences of tasks
+    holm: float | None = None  # the same, corrected for all comparisons of a report
 
 
 def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Comparison | None:
@@ -134,17 +133,14 @@ def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Compar
     means = [statistics.mean(values) for values in differences.values()]
     sides = [averages({task: runs[x][task] for task in differences}) for x in (one, other)]
     paired = [sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]]
-    error = statistics.stdev(paired) / math.sqrt(len(paired)) if len(paired) > 1 else None
     return Comparison(
         one=one,
         other=other,
         tasks=len(differences),
         pairs=sum(map(len, differences.values())),
         difference=statistics.mean(paired) if paired else statistics.mean(means),
-        error=error,
-        estimate=effect.estimate,
-        low=effect.low,
-        high=effect.high,
+        over_seeds=intervals.over_seeds(paired),
+        effect=effect,
         wilcoxon=p_values.signed_rank(means),
     )
 
@@ -157,8 +153,9 @@ def comparisons(runs: Mapping[System, Scores]) -> list[Comparison]:
         pairs += [(system, systems[0]) for system in systems[1:]]
     scratch = {x.arch: x for x in systems if not x.is_pretrained}
     pairs += [(x, scratch[x.arch]) for x in runs if x.is_pretrained and x.arch in scratch]
-    found = [compare(one, other, runs) for one, other in pairs]
-    return [one for one in found if one]
+    found = [one for pair in pairs if (one := compare(*pair, runs))]
+    corrected = p_values.holm({str(i): one.wilcoxon for i, one in enumerate(found)})
+    return [replace(one, holm=corrected[str(i)]) for i, one in enumerate(found)]
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -255,8 +252,19 @@ def report(runs: Runs, published: Sequence[Mapping[str, Any]]) -> tuple[str, dic
         "",
     ]
     lines += [said(one) for one in found] or ["There is nothing to compare."]
+    if len(found) > 1:
+        lines += [
+            "",
+            f"{len(found)} differences are looked at, each with intervals for itself. Holm's "
+            "correction of Wilcoxon's p is for all of them.",
+        ]
     if found and len(seeds) == 1:
         lines += ["", "One seed: this says nothing about the architecture."]
+    if any(len({one.rate for one in results}) > 1 for results in runs.values()):
+        lines += [
+            "",
+            "Learning rates were chosen by these dev sets, so the scores are a little too high.",
+        ]
     lines += ["", "## Learning rates", "", "The best on dev, by the mean over seeds:", ""]
     for system, scores in picked.items():
         rates = [f"{task} {next(iter(x.values())).rate}" for task, x in scores.items()]
@@ -266,16 +274,21 @@ def report(runs: Runs, published: Sequence[Mapping[str, Any]]) -> tuple[str, dic
 
 def said(one: Comparison) -> str:
     """A comparison as a line."""
-    error = f", standard error over seeds {one.error:.2f}" if one.error is not None else ""
-    p = f"; Wilcoxon over tasks p = {one.wilcoxon:.3f}" if one.wilcoxon is not None else ""
+    over_seeds, p = "", ""
+    if one.over_seeds:
+        low, high = one.over_seeds
+        over_seeds = f", 95 % interval over seeds {low:+.2f} to {high:+.2f}"
+    if one.wilcoxon is not None:
+        p = f"; Wilcoxon over tasks p = {one.wilcoxon:.3f}, {one.holm:.3f} by Holm"
     where = f"{counted(one.pairs, 'pair')} of runs on {counted(one.tasks, 'task')}"
-    interval = f"{one.low:+.2f} to {one.high:+.2f}"
-    if not math.isfinite(one.low):
+    effect = one.effect
+    interval = f"{effect.low:+.2f} to {effect.high:+.2f}"
+    if not math.isfinite(effect.low):
         interval = "none, with one run" if one.pairs == 1 else "none, since all are equal"
-    what = "Mixed-effects model" if one.tasks > 1 else "Mean"
+    what = "Mean" if effect.between_tasks is None else "Mixed-effects model"
     return (
-        f"- {one.one.name} less {one.other.name}: {one.difference:+.2f}{error}. {what} of {where}: "
-        f"{one.estimate:+.2f}, 95 % interval {interval}{p}."
+        f"- {one.one.name} less {one.other.name}: {one.difference:+.2f}{over_seeds}. {what} of "
+        f"{where}: {effect.estimate:+.2f}, 95 % interval {interval}{p}."
     )
 
 
@@ -304,10 +317,13 @@ def as_data(runs: Mapping[System, Scores], found: Sequence[Comparison]) -> dict[
                 "one": one.one.file,
                 "other": one.other.file,
                 "difference": one.difference,
-                "standard_error": one.error,
-                "estimate": one.estimate,
-                "interval": [one.low, one.high] if math.isfinite(one.low) else None,
+                "over_seeds": one.over_seeds,
+                "estimate": one.effect.estimate,
+                "interval": (
+                    [one.effect.low, one.effect.high] if math.isfinite(one.effect.low) else None
+                ),
                 "wilcoxon": one.wilcoxon,
+                "wilcoxon_holm": one.holm,
                 "tasks": one.tasks,
                 "pairs": one.pairs,
             }

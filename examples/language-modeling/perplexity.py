@@ -11,6 +11,7 @@ from common.stage_text import Counts
 
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation.report import verdict
 from macaron_fairseq.evaluation.scores import intervals, p_values
 from macaron_fairseq.evaluation.scores.intervals import Interval
 
@@ -173,11 +174,14 @@ def report(
         lines += [table_of_planned(planned), ""]
     pairs = [(first, name) for name in found if name != first]
     pairs += [(base, name) for name, base in (baselines or {}).items() if base != first]
+    several = 0
     for base, name in pairs:
-        if {*found.get(base, ())} & {*found.get(name, ())}:
+        if seeds := {*found.get(base, ())} & {*found.get(name, ())}:
+            several += len(seeds) > 1
             lines += [difference(base, name, found[base], found[name], what), ""]
         elif name in found:
             lines += [f"`{name}` and `{base}` have no seed in common: no difference.", ""]
+    lines += [x for said in verdict.of_several(several) for x in (said, "")]
     if any(None in (x.per_token, x.per_word) for seeds in found.values() for x in seeds.values()):
         lines += [
             "A perplexity of `-` is more than 10^308, as where a line without spaces is a word.",
@@ -259,12 +263,13 @@ def difference(
     """How much better or worse one is than its baseline, over the seeds that both have."""
     values = [*differences(base, other).values()]
     said = f"`{name}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
-    interval = intervals.over_seeds(values)
-    if interval is None:
+    if len(values) < 2:
         return f"{said}. One seed: this says nothing about the {what}."
+    if not (interval := intervals.over_seeds(values)):
+        return f"{said}, the same with each of {len(values)} seeds."
     low, high = interval
-    verdict = "which excludes 0" if low > 0 or high < 0 else "which includes 0"
+    where = "excludes" if low > 0 or high < 0 else "includes"
     return (
         f"{said}, with a 95 % interval over {len(values)} paired seeds from {low:+.4f} to "
-        f"{high:+.4f}, {verdict}."
+        f"{high:+.4f}, which {where} 0."
     )

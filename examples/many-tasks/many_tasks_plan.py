@@ -38,7 +38,6 @@ class Plan:
     changes: list[str]  # of the plan, after the first run was scored
     diverged: list[str]  # task, scheme and seed of runs without a score
     gpu_seeds: list[int]  # that the plan's runs may have on a GPU
-    least_tasks: int
     p: float
     equal_within: dict[str, float]  # by metric
 
@@ -201,16 +200,21 @@ def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Ove
             said = f"its baseline lacks {counted(len(missing), 'run')}"
         return f"{one.scheme} on {one.family}: {said}, so there is no verdict yet"
     interval = evidence_report.interval(one.effect.low, one.effect.high)
-    estimate = f"{one.effect.estimate:+.2f} {one.metric}, 95 % interval {interval}"
-    return f"{one.scheme} on {one.family}: {rule(plan, one)} ({estimate})"
+    over = " over seeds" if one.tasks == 1 else ""
+    said = rule(plan, one, len(schemes_of(plan, known)[one.family]))
+    own = {key for key, family in of_families(plan, known) if family == one.family}
+    if lost := {key for key in own & diverged(plan) if key[1] in (one.scheme, BASELINE)}:
+        said += f", without {counted(len(lost), 'run')} that diverged"
+    estimate = f"{one.effect.estimate:+.2f} {one.metric}, 95 % interval{over} {interval}"
+    return f"{one.scheme} on {one.family}: {said} ({estimate})"
 
 
-def rule(plan: Plan, one: Overall) -> str:
-    """The plan's rule for a finished comparison."""
+def rule(plan: Plan, one: Overall, comparisons: int) -> str:
+    """The plan's rule for a finished comparison, one of so many that Holm's correction is for."""
     low, high = one.effect.low, one.effect.high
     margin = plan.equal_within.get(one.metric)
     leaves_out_0 = low > 0 or high < 0
-    if one.tasks < plan.least_tasks:
+    if comparisons * 2 ** (1 - one.tasks) >= plan.p:  # where the scheme is ahead on each task
         return "too few tasks for the tests, so the interval alone is reported"
     said = []
     if leaves_out_0 and one.wilcoxon_holm is not None and one.wilcoxon_holm < plan.p:

@@ -279,7 +279,6 @@ def test_of_one_seed_the_verdict_says_that_it_says_nothing():
     [
         ((-0.1, 2.1), "No difference is shown: "),
         ((0.1, 1.9), "A difference is shown: "),
-        ((1.0, 1.0), "All seeds have the same difference: "),
     ],
 )
 def test_over_seeds_the_interval_decides(interval, headline):
@@ -287,6 +286,15 @@ def test_over_seeds_the_interval_decides(interval, headline):
     assert found["headline"].startswith(headline)
     ends = " to ".join(f"{x:+.2f}" for x in interval)
     assert found["details"][0].endswith(f"+1.00 BLEU over 3 seeds, 95 % interval {ends}.")
+
+
+def test_seeds_with_the_same_difference_have_no_interval():
+    assert intervals.over_seeds([0.1 + 0.2, 0.3, 0.3]) is None
+    (found,) = verdicts(compared(0.0, None, 1, 2, 3))
+    assert found["headline"].startswith("All seeds have the same difference: ")
+    assert found["details"] == [
+        "`macaron` against `base`: 0.00 BLEU over 3 seeds, the same with each."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def test_one_seed_or_one_task():
     assert estimates.mixed_effects({"a": [1.0]}).high == math.inf
     assert estimates.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
     assert estimates.mixed_effects({"a": [1.0, 1.0]}).high == math.inf
-    assert estimates.mixed_effects({"a": [0.0, 0.0]}).high == 0
+    assert estimates.mixed_effects({"a": [0.0, 0.0]}).high == math.inf
     assert np.std([0.7] * 3, ddof=1) > 0  # by rounding
     assert estimates.mixed_effects({"a": [0.7] * 3}).high == math.inf
 
@@ -438,6 +438,8 @@ def test_the_detectable_difference_has_the_power():
 def test_differences_that_are_the_same_by_chance_have_no_interval():
     found = estimates.mixed_effects({"a": [0.22], "b": [0.22]})
     assert found.estimate == 0.22 and (found.low, found.high) == (-math.inf, math.inf)
+    found = estimates.mixed_effects({"a": [0.0, 0.0], "b": [0.0, 0.0]})
+    assert found.estimate == 0 and (found.low, found.high) == (-math.inf, math.inf)
     assert estimates.detectable([0.22, 0.22]) is None
 
 

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -12,9 +13,22 @@ from macaron_fairseq.evaluation.scores import p_values
 def test_differences_that_are_equal_but_for_rounding_are_ties():
     """Of six ranks: 0.1 + 0.2 is not 0.3 in floating point, and both differences are 0.3."""
     differences = [0.1 + 0.2, 0.3, -0.3, 1, 2, 3]
-    assert p_values.signed_rank(differences) == stats.wilcoxon([3, 3, -3, 10, 20, 30]).pvalue
+    exact = stats.wilcoxon([3, 3, -3, 10, 20, 30]).pvalue
+    assert p_values.signed_rank(differences) == pytest.approx(exact)
     assert p_values.signed_rank([1e-15, -1e-15]) == 1
     assert p_values.signed_rank([1.5, 0.0, 0.0]) == 1
+
+
+def test_wilcoxon_is_exact_with_ties_and_with_many_differences():
+    """SciPy counts all signs of few, and has an exact table for those without ties."""
+    drawn = np.random.default_rng(1)
+    every = stats.PermutationMethod(n_resamples=np.inf)
+    for n in (2, 5, 8):
+        some = drawn.choice([-1.5, -1, -0.5, 0.5, 1, 1.5], n)
+        expected = stats.wilcoxon(some, method=every).pvalue
+        assert p_values.signed_rank(some) == pytest.approx(expected)
+    many = drawn.normal(0.3, size=40)
+    assert p_values.signed_rank(many) == pytest.approx(stats.wilcoxon(many, method="exact").pvalue)
 
 
 def test_a_paired_t_test_of_three_seeds_has_a_closed_form():

@@ -296,9 +296,12 @@ def test_systems_are_compared_by_task_and_seed():
     assert [(x.one, x.other) for x in found] == [(MACARON, BASE), (MACARON, SCRATCH)]
     averages = [(2 + 3) / 2, (1 + 1) / 2, (3 + 1) / 2]
     assert found[0].difference == pytest.approx(statistics.mean(averages))
-    assert found[0].error == pytest.approx(statistics.stdev(averages) / math.sqrt(3))
-    assert found[0].low < found[0].estimate < found[0].high and found[0].pairs == 6
-    assert found[0].estimate == pytest.approx(11 / 6)
+    margin = 4.302653 * statistics.stdev(averages) / math.sqrt(3)  # Student's t with 2 degrees
+    ends = statistics.mean(averages) - margin, statistics.mean(averages) + margin
+    assert found[0].over_seeds == pytest.approx(ends, rel=1e-5)
+    effect = found[0].effect
+    assert effect.low < effect.estimate < effect.high and found[0].pairs == 6
+    assert effect.estimate == pytest.approx(11 / 6)
     assert found[1].tasks == 1 and found[1].wilcoxon is None
     assert found[1].difference == pytest.approx(62 - 160 / 3)
 

@@ -230,11 +230,19 @@ def test_what_fairseq_did_not_score_is_refused(loss, text, said):
 
 
 def test_the_table_has_mean_and_spread_over_seeds():
-    found = {"base": seeds(6, 6.2, 6.4), "macaron": seeds(5.9, 6.1, 6.3)}
+    found = {"base": seeds(6, 6.2, 6.4), "macaron": seeds(5.9, 6.1, 6.2)}
     text = perplexity.report(found, COUNTS, COUNTS)
     assert f"{(2**6 + 2**6.2 + 2**6.4) / 3:.2f} ± " in text and "| 1.5500 ± 0.0500 |" in text
-    assert "`macaron` less `base`: -0.0250 bits per character" in text
-    assert "over 3 paired seeds from -0.0250 to -0.0250, which excludes 0" in text
+    # Differences of 0.1, 0.1 and 0.2 bits for each of 1,000 tokens, by 4,000 characters; t = 4.303.
+    assert "`macaron` less `base`: -0.0333 bits per character" in text
+    assert "over 3 paired seeds from -0.0692 to +0.0025, which includes 0" in text
+    assert "differences are looked at" not in text
+    same = {"base": seeds(6, 6.2), "macaron": seeds(5.9, 6.1), "other": seeds(5, 6)}
+    text = perplexity.report(same, COUNTS, COUNTS)
+    assert (
+        "`macaron` less `base`: -0.0250 bits per character, the same with each of 2 seeds" in text
+    )
+    assert "2 differences are looked at, each with an interval for itself." in text
     one = perplexity.report({x: {1: y[1]} for x, y in found.items()}, COUNTS, COUNTS)
     assert "One seed: this says nothing" in one and math.isfinite(found["base"][1].per_word)
 

@@ -32,7 +32,6 @@ from many_tasks_variants import Variant, mark_of, points_of, preparation_of, rec
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import estimates, records
-from macaron_fairseq.evaluation.scores import p_values
 
 
 @pytest.fixture(autouse=True)
@@ -429,7 +428,6 @@ def test_a_file_of_another_task_is_refused(tmp_path):
 
 
 def test_runs_with_other_settings_decide_nothing(tuned, monkeypatch):
-    monkeypatch.setattr(p_values, "MOST_EXACT", 5)  # all signs of 15 differences take seconds
     g2p = {name: x for name, x in tasks.read().items() if x.family == "g2p"}
     keys = [key for key in plan.announced(plan.read(), g2p) if key[1] in BOTH]
     better = {"g2p-vie": "0000"}  # -50 points, and else -25

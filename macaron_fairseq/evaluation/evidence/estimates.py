@@ -257,7 +257,7 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     seed, the effects of task and seed are not apart: the interval is that of the means. So it is
     where the seeds of no task differ, or no method fits the model. A single task has the interval
     of its seeds, and with one seed none: it is infinitely wide. So it is where all differences are
-    the same and not 0, which happens by chance where scores take few values.
+    the same, which happens by chance where scores take few values.
 
     Args:
         differences: of each task, by seed.
@@ -283,7 +283,7 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
         weights = [len(x) / (fitted.scale + len(x) * between**2) for x in differences.values()]
         error = 1 / math.sqrt(sum(weights))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
-    half = t * error if error else (0.0 if len(units) > 1 and not estimate else math.inf)
+    half = t * error if error else math.inf
     return Effect(estimate, estimate - half, estimate + half, between)
 
 

@@ -194,11 +194,13 @@ def over_table(overall: Sequence[Overall], has_rule: bool) -> str:
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
         "for each task. Between tasks stands the intercept's standard deviation. Where its fit "
-        "ends at 0, that does not show that no task differs. A dash says "
+        "ends at 0, that does not show that no task differs. The model takes the spread of seeds "
+        "to be that of all tasks. A dash says "
         "that no model was fitted: the interval is that of the tasks' means, or of the seeds of a "
         "single task. Both tests leave out the tasks that are equal. Detectable is what a "
-        f"t test over the tasks finds with a probability of 80 %, uncorrected{by_rule}. WER and "
-        "PER are better when lower."
+        f"t test over the tasks finds with a probability of 80 %, uncorrected{by_rule}. It takes "
+        "the spread of these tasks for the true one. Of five tasks that may be 0.6 to 2.9 times "
+        "as large. WER and PER are better when lower."
     )
     return table(head, rows) + "\n\n" + note
 
@@ -220,9 +222,10 @@ def task_table(found: Sequence[TaskDifference]) -> str:
     ]
     head = ["task", "scheme", "metric", "seeds", "baseline", "score", "difference"]
     note = (
-        "These intervals are bootstraps over seeds and items. Of two to five seeds they are too "
-        "narrow, since so few are drawn from. With one seed they say nothing of seeds. "
-        "No decision rests on a single task."
+        "These intervals are bootstraps over seeds and items, which are drawn apart. So what a "
+        "seed does to single items counts about twice, and most intervals are too wide. Where "
+        "seeds differ much as a whole, few of them make an interval too narrow. With one seed it "
+        "says nothing of seeds. No decision rests on a single task."
     )
     return table([*head, "95 % interval of seeds and items"], rows) + "\n\n" + note
 

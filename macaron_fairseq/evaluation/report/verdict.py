@@ -19,12 +19,13 @@ NOT_PAIRED = "No seed in common: nothing is said about the difference."
 ONE_SEED = "One seed: the difference says nothing about the scheme."
 NOT_SHOWN = "No difference is shown: the interval over seeds includes 0."
 SHOWN = "A difference is shown: the interval over seeds excludes 0."
-EQUAL = "All seeds have the same difference: an interval without width says nothing."
+EQUAL = "All seeds have the same difference: without a spread there is no interval."
 ADVICE = {
     ONE_SEED: "Another seed may move a score by more than this. Train each architecture with three "
     "seeds or more.",
     NOT_PAIRED: "Train both architectures with the same seeds.",
-    NOT_SHOWN: "More seeds make the interval smaller.",
+    NOT_SHOWN: "To tell more, fix a larger number of seeds, and look when all are trained. Adding "
+    "seeds until the interval excludes 0 finds differences that are not there.",
     EQUAL: "The test set is small, or there are few seeds: take more of both.",
 }
 
@@ -54,10 +55,10 @@ def kind(comparison: Summary) -> str:
     """The headline of one comparison."""
     if len(comparison["seeds"]) < 2:
         return ONE_SEED if comparison["seeds"] else NOT_PAIRED
-    low, high = comparison["difference"]["interval"]
-    if low <= 0 <= high:
-        return NOT_SHOWN
-    return EQUAL if high - low < 1e-9 else SHOWN
+    if not (interval := comparison["difference"]["interval"]):
+        return EQUAL
+    low, high = interval
+    return NOT_SHOWN if low <= 0 <= high else SHOWN
 
 
 def sentence(comparison: Summary, baseline: str, where: str) -> str:
@@ -71,8 +72,11 @@ def sentence(comparison: Summary, baseline: str, where: str) -> str:
         text += " (lower is better)"
     if len(seeds) == 1:
         return f"{text} with seed {seeds[0]}."
+    text += f" over {len(seeds)} seeds"
+    if not difference["interval"]:
+        return f"{text}, the same with each."
     low, high = (interval_end(x) for x in difference["interval"])
-    return f"{text} over {len(seeds)} seeds, 95 % interval {low} to {high}."
+    return f"{text}, 95 % interval {low} to {high}."
 
 
 def named(arch: str) -> str:
@@ -101,8 +105,12 @@ def interval_end(value: float) -> str:
 
 
 def caution(tests: Sequence[Summary]) -> list[str]:
-    """What several comparisons mean for each of their intervals."""
-    number = sum(len(x["seeds"]) > 1 for test in tests for x in test["comparisons"])
+    """What several comparisons of a report mean for each of their intervals."""
+    return of_several(sum(len(x["seeds"]) > 1 for test in tests for x in test["comparisons"]))
+
+
+def of_several(number: int) -> list[str]:
+    """What so many comparisons, which have an interval each, mean for each."""
     if number < 2:
         return []
     chance = 100 * (1 - LEVEL**number)

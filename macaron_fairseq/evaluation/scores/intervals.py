@@ -7,14 +7,19 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics.base import Metric
 
+from macaron_fairseq.evaluation.scores.p_values import SAME
+
 Interval = tuple[float, float]
 
 SAMPLES = 1000  # of a bootstrap
 
 
 def over_seeds(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean of what independent seeds gave; None for a single seed."""
-    if len(values) < 2:
+    """The 95 % interval of the mean of what independent seeds gave.
+
+    None for a single seed, and where all gave the same: that spread, 0 by chance, tells nothing.
+    """
+    if len(values) < 2 or max(values) - min(values) <= SAME:
         return None
     from scipy.special import stdtrit  # here, since its import takes a third of a second
 
@@ -29,7 +34,7 @@ def over_sentences(
     """sacreBLEU's 95 % interval of a score if other sentences of this kind had been drawn.
 
     Args:
-        metric: sacreBLEU's.
+        metric: sacreBLEU's BLEU or chrF, which are from 0 to 100.
         hypotheses: of all sentences.
         references: one for each.
         recorded: the score; None is returned if the metric gives another, or for one sentence.
@@ -47,4 +52,4 @@ def over_sentences(
     if "confidence_mean" not in found:  # of a score of 0
         return None
     mean, margin = found["confidence_mean"], found["confidence_var"]
-    return mean - margin, mean + margin
+    return max(mean - margin, 0.0), min(mean + margin, 100.0)  # it is symmetric, scores are not
