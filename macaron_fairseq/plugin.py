@@ -57,6 +57,16 @@ def is_fused(args: Namespace) -> bool:
     return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
 
 
+class Checked(BaseFairseqModel):
+    """A model before which the checks run that need what is registered later."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Check, and build it."""
+        start.before_build(args)
+        return super().build_model(args, task)
+
+
 class FusedOrPlain(BaseFairseqModel):
     """A model of `fast/`; where `is_fused` says no, that of `model/` is built in its place."""
 
@@ -94,14 +104,30 @@ class MacaronLanguageModel(FusedOrPlain, FusedLanguageModel):
     plain = language_model.MacaronLanguageModel
 
 
+class BaselineTransformerModel(Checked, transformer.BaselineTransformerModel):
+    """What fairseq knows the baselines of `macaron_transformer` by."""
+
+
+class BaselineRobertaModel(Checked, masked_language_model.BaselineRobertaModel):
+    """What fairseq knows the baselines of `macaron_roberta` by."""
+
+
+class BaselineLanguageModel(Checked, language_model.BaselineLanguageModel):
+    """What fairseq knows the baselines of `macaron_transformer_lm` by."""
+
+
+class ReleasedBertModel(Checked, released_bert.ReleasedBertModel):
+    """The authors' BERT as fairseq knows it."""
+
+
 MODELS = {  # one for each of `architectures.MODELS`
     architectures.MODEL: MacaronTransformerModel,
-    architectures.BASELINE: transformer.BaselineTransformerModel,
+    architectures.BASELINE: BaselineTransformerModel,
     architectures.ROBERTA: MacaronRobertaModel,
-    architectures.ROBERTA_BASELINE: masked_language_model.BaselineRobertaModel,
-    architectures.BERT: released_bert.ReleasedBertModel,
+    architectures.ROBERTA_BASELINE: BaselineRobertaModel,
+    architectures.BERT: ReleasedBertModel,
     architectures.LM: MacaronLanguageModel,
-    architectures.LM_BASELINE: language_model.BaselineLanguageModel,
+    architectures.LM_BASELINE: BaselineLanguageModel,
 }
 
 CRITERIA = {  # with what reads their flags

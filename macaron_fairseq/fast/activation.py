@@ -39,9 +39,12 @@ class GeluLinear(torch.autograd.Function):
         of_x, of_weight, of_bias = ctx.needs_input_grad
         rows = grad.reshape(-1, len(weight))
         of_gelu = linear(grad, weight.t().to(grad.dtype)).float() if of_x else None
-        activated = gelu(x).to(grad.dtype).flatten(0, -2)
+        for_weight = None
+        if of_weight:
+            activated = gelu(x).to(grad.dtype).flatten(0, -2)
+            for_weight = weight_gradient(rows, activated).type_as(weight)
         return (
             torch.ops.aten.gelu_backward(of_gelu, x.float()).type_as(x) if of_x else None,
-            weight_gradient(rows, activated).type_as(weight) if of_weight else None,
+            for_weight,
             rows.sum(0).type_as(weight) if of_bias else None,
         )

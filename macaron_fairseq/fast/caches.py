@@ -108,7 +108,8 @@ class Batch:
             mask = None
             if padding.any():
                 mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
-                mask = mask.masked_fill_(padding.bool(), -torch.inf)[:: self.beam, None, None]
+                least = torch.finfo(mask.dtype).min / 2  # a row of padding alone gives no NaN
+                mask = mask.masked_fill_(padding.bool(), least)[:: self.beam, None, None]
             self.hidden = padding, mask
         cache.mask = self.hidden[1]
 

@@ -22,7 +22,6 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.model.operators import Gate
 
 FAIRSEQ, RELEASED = CHOICES = "fairseq", "released"
 
@@ -67,10 +66,3 @@ def start(model: nn.Module, args: Namespace) -> None:
         elif isinstance(module, MultiheadAttention):
             for linear in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
                 nn.init.zeros_(linear.bias)
-
-
-def start_gates(model: nn.Module) -> None:
-    """Start gates at one half again: fairseq's RoBERTa draws the weights of all linear maps."""
-    for module in model.modules():
-        if isinstance(module, Gate):
-            module.reset_parameters()

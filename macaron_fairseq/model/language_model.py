@@ -81,7 +81,8 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         if not (args.character_embeddings or args.adaptive_input):
             return cls.build_embedding(args, task.source_dictionary, args.decoder_input_dim)
         # fairseq builds the others together with the layers, so it is asked for a model without.
-        without_layers = Namespace(**{**vars(args), "decoder_layers": 0})
+        none = {"decoder_layers": 0, "decoder_layers_to_keep": None}
+        without_layers = Namespace(**{**vars(args), **none})
         return TransformerLanguageModel.build_model(without_layers, task).decoder.embed_tokens
 
     def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:

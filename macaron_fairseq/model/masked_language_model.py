@@ -70,10 +70,6 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
     loading: ClassVar = {"bpe": None}
     encoder_class = MacaronRobertaEncoder
 
-    def __init__(self, args: Namespace, encoder: MacaronRobertaEncoder) -> None:
-        super().__init__(args, encoder)
-        initialization.start_gates(self)  # which BERT's initialisation leaves out
-
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add fairseq's arguments and the scheme's."""

@@ -92,10 +92,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.set_defaults(distributed_world_size=None)
     for name in ("checkpoint", "offload"):
         parser.add_argument(f"--{name}-activations", action="store_true")
-    for name in ("scalar", "pq"):
-        parser.add_argument(f"--quant-noise-{name}", type=float, default=0)
-    for name in ("matmul", "kernels"):
-        parser.add_argument(f"--macaron-{name}")
+    parser.add_argument("--macaron-matmul")
     parser.add_argument("-a", "--arch")
     parser.add_argument("--beam", type=int, default=configs.GenerationConfig().beam)
     parser.add_argument("--lm-path")

@@ -44,8 +44,10 @@ class Step:
 
     def __post_init__(self) -> None:
         """Raise a `ValueError` for what is no step; `step` takes the operators one by one."""
-        if not isinstance(self.size, Real):
+        if not isinstance(self.size, Real) or isinstance(self.size, bool):
             raise ValueError(f"the size of a step is a number, and not {self.size!r}")
+        if not isinstance(self.size, int):
+            object.__setattr__(self, "size", float(self.size))  # PyTorch takes no Fraction
         refuse_others(self.operators, Operator, "the operators of a step")
         if not self.operators:
             raise ValueError("a step needs an operator")

@@ -865,6 +865,20 @@ def test_padding_in_a_prefix_is_not_seen():
     assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
 
 
+def test_a_source_of_padding_alone_gives_numbers_token_by_token_too():
+    model = build("macaron_transformer", *SMALL).double()
+    source, lengths, previous = batch(sizes=((9, 6), (9, 6)))
+    source[1] = 1
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        state = {}
+        for t in range(6):
+            cached, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
+        full, _ = model.decoder(previous, encoder_out)
+    assert cached.isfinite().all()
+    assert (cached[0, 0] - full[0, -1]).abs().max() <= 1e-6
+
+
 def test_encoder_output_stays_as_it_is_while_hypotheses_change_places():
     model = build("macaron_transformer", *SMALL)
     source, lengths, _ = batch(sizes=((9, 2), (5, 2)))

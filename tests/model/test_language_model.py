@@ -5,6 +5,7 @@ import pytest
 import torch
 from fairseq.data import TruncatedDictionary, token_block_dataset
 from fairseq.models import build_model
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
@@ -19,6 +20,7 @@ from helpers.small import (
     masked_task,
 )
 from omegaconf import OmegaConf
+from torch import nn
 
 from macaron_fairseq import UserError
 from macaron_fairseq.fast import attention
@@ -238,6 +240,20 @@ def test_adaptive_input_and_softmax_are_fairseqs():
     macaron.load_state_dict(stock.state_dict())
     with torch.no_grad():
         assert torch.equal(stock(lines())[0], macaron(lines())[0])
+
+
+def test_adaptive_input_costs_no_layers_of_fairseqs(monkeypatch):
+    """fairseq builds it together with a model, and the layers to keep would be built, too."""
+    built = []
+    monkeypatch.setattr(
+        TransformerDecoderBase,
+        "build_decoder_layer",
+        lambda self, *args, **kwargs: built.append(1) or nn.Identity(),
+    )
+    flags = ["--adaptive-input", "--adaptive-input-cutoff", "20,40", "--adaptive-softmax-cutoff"]
+    flags += ["20,40", *WIDE, "--decoder-layers-to-keep", "0,1"]
+    lm("macaron_transformer_lm", *FAIRSEQS, *flags)
+    assert not built
 
 
 ADAPTIVE = [*SMALL_DECODER, "--adaptive-softmax-cutoff", "20,40"]

@@ -1,5 +1,6 @@
 """The layers against the paper's formulas, written out in `formulas`."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -265,12 +266,18 @@ def test_an_operator_that_no_layer_has_is_refused():
         Operator("convolution")
 
 
+def test_a_step_of_a_fraction_is_one_that_pytorch_takes():
+    assert repr(step(Fraction(1, 2), SELF).size) == "0.5"
+    assert repr(step(1, SELF).size) == "1"
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (lambda: Step(1, SELF), "the operators of a step are to be a tuple of Operator"),
         (lambda: step(1), "a step needs an operator"),
         (lambda: step(SELF, 1), "the size of a step is a number, and not Operator"),
+        (lambda: step(True, SELF), "the size of a step is a number, and not True"),
         (
             lambda: Scheme(step(1, SELF), ()),
             r"the steps of the encoder are to be a tuple of Step, as in \(x,\) with its comma",

@@ -397,6 +397,17 @@ def test_what_another_package_registers_goes_on_with_its_network(code, flags, da
     assert goes_on("--max-update", "2")[0] == 0
 
 
+@pytest.mark.parametrize("name", plugin.MODELS)
+def test_each_model_is_checked_before_it_is_built(name, monkeypatch):
+    """With a criterion of another package, say, the check waits until all is registered."""
+    seen = []
+    monkeypatch.setattr(start, "before_build", seen.append)
+    args = Namespace()
+    with pytest.raises((AttributeError, UserError)):  # it has no flags to be built with
+        plugin.MODELS[name].build_model(args, None)
+    assert seen == [args]
+
+
 def test_a_teacher_is_not_the_model_that_goes_on(monkeypatch):
     """It may be built while the student's architecture has not been checked yet."""
     line = command_line.read(["fairseq-train", "data", "--arch", "of_another_package"])
