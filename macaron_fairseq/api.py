@@ -393,6 +393,7 @@ class Dynamics:
                 "kind": kind,
                 **{key: row[key] for key in ("name", "layer", "time", "operator", "occurrence")},
                 "step_size": row["step"],
+                "cosine_across": row.get("cosine_across"),
                 "local_error_slope": row.get("local_error_slope"),
                 **{measure: figure["mean"] for measure, figure in row["figures"].items()},
             }

@@ -36,6 +36,13 @@ STATES = Group(
             band=False,  # the histograms show it
         ),
         Measure(
+            "cosine_across",
+            "Mean cosine across sentences",
+            "The same of all pairs of tokens of different sentences. Where both rise, all "
+            "tokens take a common direction, and those of a sentence do not come together.",
+            band=False,
+        ),
+        Measure(
             "almost_one",
             "Pairs that are almost one",
             "Share of a sentence's pairs whose cosine is above 0.999, whatever the threshold of "
@@ -86,7 +93,7 @@ STEPS = Group(
             "velocity",
             "Velocity on the sphere",
             "|P a| / |x|, P the projection to the tangent space at x: how fast the direction "
-            "moves, in radians per sub-layer.",
+            "moves, in radians per sub-layer, or per layer.",
         ),
         Measure(
             "turn",

@@ -43,6 +43,29 @@ def finite_mean(values: Iterable[float]) -> float | None:
     return fmean(finite) if finite else None
 
 
+class CosineAcross:
+    """The mean cosine of all pairs of directions that come from different sentences."""
+
+    def __init__(self) -> None:
+        self.total: Any = 0.0  # the sum of all directions
+        self.within = 0.0  # the squared length of each sentence's sum, over sentences
+        self.count = 0
+        self.pairs_within = 0  # ordered, each with itself included
+
+    def add(self, directions: np.ndarray) -> None:
+        """Add those of a sentence, unit vectors (tokens, d)."""
+        own = directions.sum(axis=0)
+        self.total = self.total + own
+        self.within += float(own @ own)
+        self.count += len(directions)
+        self.pairs_within += len(directions) ** 2
+
+    def mean(self) -> float | None:
+        """By |sum of all|^2 less the same of each sentence; None of a single sentence."""
+        pairs = self.count**2 - self.pairs_within
+        return rounded((float(self.total @ self.total) - self.within) / pairs) if pairs else None
+
+
 class Histogram:
     """Counts of values from -1 to 1 in bins of equal width."""
 

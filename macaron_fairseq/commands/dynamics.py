@@ -176,8 +176,8 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         choices=("non-normal", "antisymmetric"),
         default=[],
-        help="with --jacobian: subtract this part of a layer's mean Jacobian, and "
-        "measure loss and spectra; the same for a part as large in random directions",
+        help="with --jacobian: subtract this part of a layer's mean Jacobian, and measure loss and "
+        "spectra. Two controls have the loss alone: a random map, and the rest of the mean one",
     )
     add(
         "--layers",

@@ -623,11 +623,12 @@ def states_after(measured, place):
 def test_state_figures(measured, place):
     row = measured.sides[0]["states"][place]
     pairs, clusters, ranks, energies, lengths = [], [], [], [], []
-    sizes, almost, participation = [], [], []
+    sizes, almost, participation, every = [], [], [], []
     for x in states_after(measured, place):
         n = len(x)
         sizes.append(n)
         u = [v / math.sqrt(sum(v**2)) for v in x]
+        every.append(u)
         lengths += [math.sqrt((v**2).mean()) for v in x]
         own = [u[i] @ u[j] for i in range(n) for j in range(i)]
         pairs += own
@@ -643,6 +644,8 @@ def test_state_figures(measured, place):
         participation.append(1 / sum(p**2 for p in singular))
         ranks.append(math.exp(-sum(p * math.log(p) for p in singular if p > 1e-15)))
         energies.append(sum(math.exp(2 * (a @ b - 1)) for a in u for b in u) / (2 * 2 * n**2))
+    across = [a @ b for i, one in enumerate(every) for two in every[:i] for a in one for b in two]
+    assert row["cosine_across"] == pytest.approx(np.mean(across), rel=1e-4)
     figures = row["figures"]
     assert figures["cosine"]["n"] == len(pairs) == 9 * 4 + 5 * 2 + 7 * 3 + 3
     for name, values in (

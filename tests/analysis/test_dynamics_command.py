@@ -165,9 +165,10 @@ def test_printed_table(report):
     assert cells[:2] == ["encoder 1", "`<b>&`"]
     side = report.content["models"][1]["sides"][0]
     assert cells[2] == f"{side['states'][3]['figures']['cosine']['mean']:#.3g}"
-    assert cells[4] == f"{side['layers'][0]['figures']['step']['mean']:#.3g}"
-    assert cells[7] == f"{side['layers'][0]['figures']['local_error_1']['mean']:#.3g}"
-    assert cells[8] == f"{side['layers'][0]['local_error_slope']:#.3g}"
+    assert cells[3] == f"{side['states'][3]['cosine_across']:#.3g}"
+    assert cells[5] == f"{side['layers'][0]['figures']['step']['mean']:#.3g}"
+    assert cells[8] == f"{side['layers'][0]['figures']['local_error_1']['mean']:#.3g}"
+    assert cells[9] == f"{side['layers'][0]['local_error_slope']:#.3g}"
 
 
 def test_picture(report):
@@ -247,8 +248,9 @@ def test_csv_has_the_means_of_the_json_file(report):
                         if figure["mean"] is not None:
                             assert float(found[name]["mean"]) == figure["mean"]
                             assert int(found[name]["n"]) == figure["n"]
-                    slope = row.get("local_error_slope")
-                    assert slope is None or float(found["local_error_slope"]["mean"]) == slope
+                    for name in ("cosine_across", "local_error_slope"):
+                        value = row.get(name)
+                        assert value is None or float(found[name]["mean"]) == value
 
 
 def test_names_in_the_page_are_unique_and_known(report):

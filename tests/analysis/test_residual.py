@@ -19,7 +19,8 @@ from helpers.small import (
 )
 
 from macaron_fairseq.analysis import likelihood, models, trajectories
-from macaron_fairseq.analysis.residual import depth, interventions, rows, spectra
+from macaron_fairseq.analysis.residual import depth, effects, interventions, rows, spectra
+from macaron_fairseq.analysis.residual.depth import AtTokens
 from macaron_fairseq.analysis.residual.interventions import Removal
 from macaron_fairseq.analysis.sentences import Data, Sentence
 from macaron_fairseq.common.errors import UserError
@@ -293,6 +294,27 @@ def test_states_of_all_tokens(found):
             np.testing.assert_allclose(found_states, torch.cat(expected))
 
 
+def test_a_pre_norm_layer_adds_as_much_by_the_size_of_a_state_that_grows():
+    """x + W LN(x): its derivative less the identity shrinks as x grows, since LN divides by it."""
+    weight = torch.tensor(random(6, 6))
+    x = torch.tensor(random(1, 6))
+    figures = []
+    for state in (x, 4 * x):
+        jacobian = torch.autograd.functional.jacobian(
+            lambda y: y + torch.nn.functional.layer_norm(y, (6,), eps=0) @ weight.T, state
+        )
+        matrix = jacobian[0, :, 0].numpy()[None]
+        one = AtTokens("encoder", 1, "ffn", "ffn", state.numpy(), 2 * state.numpy(), matrix)
+        figures.append(rows.filled(rows.RowFigures("", 1, ""), one).figures)
+    assert figures[1]["added"][0] == pytest.approx(figures[0]["added"][0] / 4)
+    assert figures[1]["added_scaled"] == pytest.approx(figures[0]["added_scaled"])
+    # W without the directions that LN takes away, over the square root of the width.
+    unit = (x - x.mean()) / (x - x.mean()).norm()
+    kept = torch.eye(6) - torch.ones(6, 6) / 6 - unit.T @ unit
+    expected = np.linalg.norm(weight.numpy() @ kept.numpy()) / 6**0.5
+    assert figures[0]["added_scaled"][0] == pytest.approx(expected)
+
+
 def test_rows(found):
     _, _, sides = found
     for side in rows.of_sides(sides):
@@ -334,12 +356,45 @@ def test_without_its_antisymmetric_part_a_matrix_is_symmetric():
     np.testing.assert_allclose(left, left.T, rtol=1e-12)
 
 
-def test_the_control_is_as_large():
+def test_a_part_that_is_turned_has_the_same_singular_values():
     part = interventions.non_normal(random(6, 6))
-    control = interventions.rotated(part, seed=1)
-    sizes = (np.linalg.svd(x)[1] for x in (part, control))
+    turned = interventions.rotated(part, seed=1)
+    sizes = (np.linalg.svd(x)[1] for x in (part, turned))
     np.testing.assert_allclose(*sizes)
-    assert np.abs(part - control).max() > 0.1
+    assert np.abs(part - turned).max() > 0.1
+
+
+def test_controls_move_the_states_as_far():
+    """Of states along two axes of different length, whose mean is not 0."""
+    states = np.array([[5.0, 1], [1, 1], [3, 2], [3, 0]])  # around (3, 1) by 2 and by 1
+    first, second = np.array([[0.0, 0], [3, 0]]), np.array([[0.0, 1], [0, 0]])
+    assert interventions.reach(first, states) == pytest.approx(3 * 2 * 2**0.5)
+    assert interventions.reach(second, states) == pytest.approx(2**0.5)
+    shorter, same = interventions.equally_far(first, second, states)
+    np.testing.assert_allclose(shorter, first / 6)
+    np.testing.assert_allclose(same, second)
+    turned = interventions.control(first, states, seed=1)
+    assert interventions.reach(turned, states) == pytest.approx(3 * 2 * 2**0.5)
+    kind = np.linalg.svd(turned)[1]
+    np.testing.assert_allclose(kind[1:] / kind[0], [0], atol=1e-12)  # one direction, as in `first`
+    nothing = np.zeros((2, 2))
+    for found in interventions.equally_far(nothing, first, states):
+        np.testing.assert_array_equal(found, nothing)
+
+
+def test_the_share_of_chance_is_that_of_means_over_few_tokens():
+    """Many means of two Jacobians, I + D + noise: their square is |D|^2 and the noise's half."""
+    drawn = np.random.default_rng(1)
+    signal = np.array([[1.0, 2], [0, 1]])
+    shares, squares = [], []
+    for _ in range(4000):
+        jacobians = np.eye(2) + signal + drawn.normal(size=(2, 2, 2))
+        square = np.linalg.norm(jacobians.mean(axis=0) - np.eye(2)) ** 2
+        squares.append(square)
+        shares.append(effects.noise_share([jacobians]) * square)
+    assert np.mean(shares) == pytest.approx(4 / 2, rel=0.05)  # variance of four entries, over two
+    assert np.mean(squares) == pytest.approx(6 + 4 / 2, rel=0.05)
+    assert effects.noise_share([np.ones((1, 2, 2))]) is None
 
 
 def outputs(model, sentence):

@@ -162,9 +162,14 @@ def test_interventions(report):
 
 
 def test_what_an_intervention_removes_and_its_control_adds(report, data):
-    """Of the encoder's first layer: N of its mean Jacobian M, what N costs, and N turned round."""
+    """Of the encoder's first layer: N of its mean Jacobian M, what N costs, and its controls."""
     loaded, opened = models.load(report.paths, data, names=["a", "b"])
     sample, sizes, costs = sentences.read(opened), [], []
+
+    def moved(states, n):
+        """The root mean square of how far it moves a token."""
+        return np.trace(n @ np.cov(states.T, bias=True) @ n.T) ** 0.5
+
     for run, one in enumerate(loaded, 1):
         model = models.in_double(one.runnable())
         read = one.to_read(sample)
@@ -172,10 +177,16 @@ def test_what_an_intervention_removes_and_its_control_adds(report, data):
         mean = layer.jacobians.mean(axis=0)
         part = (mean - mean.T) / 2
         sizes.append(np.linalg.norm(part) / np.linalg.norm(mean - np.eye(len(mean))))
-        centre = torch.from_numpy(depth.states(model, read)["encoder"][0].mean(axis=0))
+        states = depth.states(model, read)["encoder"][0]
+        centre = torch.from_numpy(states.mean(axis=0))
         before = likelihood.bits_per_token(model, read, opened)
         of_run = []
-        for removed in (part, interventions.rotated(part, (1, run, 0, 1))):
+        turned = interventions.rotated(part, (1, run, 0, 1))
+        rest = (mean + mean.T) / 2 - np.eye(len(mean))
+        far, far_turned, far_rest = (moved(states, x) for x in (part, turned, rest))
+        removals = [part, turned * far / far_turned]
+        removals += [x * min(far, far_rest) / y for x, y in ((part, far), (rest, far_rest))]
+        for removed in removals:
             n = torch.from_numpy(removed)
             handle = model.encoder.layers[0].register_forward_hook(
                 lambda _, args, y, n=n, centre=centre: y - (args[0] - centre) @ n.T
@@ -189,9 +200,12 @@ def test_what_an_intervention_removes_and_its_control_adds(report, data):
         if (x["removed"], x["layers"]) == ("antisymmetric", ["encoder:1"])
     )
     assert found["size"]["mean"] == pytest.approx(np.mean(sizes), rel=1e-4)
-    added, control = np.transpose(costs)
+    added, control, equal, rest = np.transpose(costs)
     assert found["bits_added"]["mean"] == pytest.approx(np.mean(added), rel=1e-3)
     assert found["control_bits_added"]["mean"] == pytest.approx(np.mean(control), rel=1e-3)
+    assert found["equal_bits_added"]["mean"] == pytest.approx(np.mean(equal), rel=1e-3)
+    assert found["rest_bits_added"]["mean"] == pytest.approx(np.mean(rest), rel=1e-3)
+    assert found["bits_over_rest"]["mean"] == pytest.approx(np.mean(equal - rest), rel=1e-3)
     # Of pairs, and so with another interval than either: Student's t of one degree of freedom.
     over = found["bits_over_control"]
     assert over["mean"] == pytest.approx(np.mean(added - control), rel=1e-3)
@@ -221,7 +235,8 @@ def test_printed_tables(report):
     side = model["sides"][-1]
     layer, product = side["layers"][-1], side["products"][-1]
     figures = [layer["figures"][x] for x in ("rotation", "henrici", "asymmetry", "added")]
-    figures += [layer["figures"]["added_henrici"], product["figures"]["effective_rank"]]
+    figures += [layer["figures"][x] for x in ("added_scaled", "added_henrici")]
+    figures += [product["figures"]["effective_rank"]]
     cells = " | ".join(f"{x['mean']:#.3g} ± {x['margin']:.2g}" for x in figures)
     (row,) = (
         x
@@ -396,7 +411,7 @@ def test_a_masked_pair_on_raw_text(data, tmp_path, capsys):
     assert [x["figures"]["bits_added"]["n"] for x in (one, other)] == [1, 2]
     # Of one run there is no interval, of two there is.
     printed = [x for x in capsys.readouterr().out.splitlines() if "| non-normal |" in x]
-    assert [x.count("±") for x in printed] == [0, 7]
+    assert [x.count("±") for x in printed] == [0, 8]
     added = other["figures"]["bits_added"]
     assert f"| {added['mean']:#.3g} ± {added['margin']:.2g} |" in printed[1]
 

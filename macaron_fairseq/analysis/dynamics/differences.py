@@ -87,10 +87,9 @@ def of_rows(
     place = effects.index(max(known, key=abs))
     row, other = pairs[place]
     means = mean(row, measure.name), mean(other, measure.name)
-    sizes = (x["figures"][measure.name]["n"] for x in (row, other))
-    yield Difference(
-        measure, side, row["layer"], is_of_state, means, known, len(pairs), noise(*sizes)
-    )
+    n, n_other = (x["figures"][measure.name]["n"] for x in (row, other))
+    limit = noise(n, n_other, len(known))
+    yield Difference(measure, side, row["layer"], is_of_state, means, known, len(pairs), limit)
 
 
 def effect(row: Row, other: Row, name: str) -> float | None:
@@ -108,13 +107,14 @@ def effect(row: Row, other: Row, name: str) -> float | None:
     return (1 - 3 / (4 * freedom - 1)) * (figures[1]["mean"] - figures[0]["mean"]) / pooled
 
 
-def noise(n: int, other: int) -> float:
+def noise(n: int, other: int, layers: int) -> float:
     """The effect that Student's test, at 5 %, just tells from 0, with that many values of each.
 
+    The layer is the one of `layers` with the largest effect: Bonferroni's correction is for that.
     It takes all values as independent. Those of one sentence are not, and those of two models at
     the same token are not either. So it is a rough limit: it keeps out the noise of few values.
     """
-    return float(t.ppf(0.975, n + other - 2)) * math.sqrt(1 / n + 1 / other)
+    return float(t.ppf(1 - 0.025 / layers, n + other - 2)) * math.sqrt(1 / n + 1 / other)
 
 
 def in_words(x: Difference, baseline: str, model: str) -> str:

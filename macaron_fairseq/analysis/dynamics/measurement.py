@@ -25,7 +25,7 @@ from macaron_fairseq.analysis import (
 )
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
-from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
+from macaron_fairseq.analysis.running_statistics import CosineAcross, Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move
 from macaron_fairseq.common.errors import UserError
@@ -79,6 +79,7 @@ class RowFigures:
     step: float | None = None
     figures: dict[str, Running] = field(default_factory=lambda: defaultdict(Running))
     cosines: Histogram = field(default_factory=lambda: Histogram(BINS))
+    across: CosineAcross = field(default_factory=CosineAcross)
 
     def add(self, figures: Mapping[str, ArrayLike]) -> None:
         """Add the figures of one sentence."""
@@ -105,6 +106,8 @@ class RowFigures:
             result["cosine_quantiles"] = {
                 str(q): self.cosines.quantile(q) for q in (0.05, 0.5, 0.95)
             }
+        if self.across.count:
+            result["cosine_across"] = self.across.mean()
         return result
 
 
@@ -257,6 +260,7 @@ def add_state(row: RowFigures, points: Tensor, settings: Settings) -> None:
     if len(points) < 2:
         return
     x = points.double().cpu().numpy()
+    row.across.add(measures.directions(x))
     cosines = measures.cosines(x)
     row.cosines.add(cosines)
     groups = measures.clusters(x, settings.threshold)

@@ -20,7 +20,11 @@ SHOWN_OF_STATES = ("cosine", "effective_rank_per_token")
 SHOWN_OF_LAYERS = ("step", "singular_value", "local_error_1")
 
 # The columns of the printed table: of the state after a layer, then of the layer.
-STATE_COLUMNS = {"cosine": "cosine", "rank per token": "effective_rank_per_token"}
+STATE_COLUMNS = {
+    "cosine": "cosine",
+    "across": "cosine_across",
+    "rank per token": "effective_rank_per_token",
+}
 LAYER_COLUMNS = {
     "relative step": "step",
     "turn": "turn",
@@ -60,9 +64,9 @@ def csv_text(content: dict[str, Any]) -> str:
                     which = [model["label"], side["side"], of, *(row[x] for x in ROW_COLUMNS)]
                     for name, figure in row["figures"].items():
                         writer.writerow([*which, name, *(figure[x] for x in ("mean", "sd", "n"))])
-                    if row.get("local_error_slope") is not None:
-                        slope = row["local_error_slope"]
-                        writer.writerow([*which, "local_error_slope", slope, "", ""])
+                    for name in ("cosine_across", "local_error_slope"):  # without a spread
+                        if row.get(name) is not None:
+                            writer.writerow([*which, name, row[name], "", ""])
     return file.getvalue()
 
 

@@ -316,15 +316,22 @@ def singular_values(found: Sequence[RowFigures]) -> list[float]:
 def means(of_runs: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
     """Of each figure: the mean over the runs that have it, half of its 95 % interval, their number.
 
-    The half is None with one run. Source: Student's t, see `intervals.over_seeds`.
+    The half is None with one run, and 0 where all runs have the same, as counts may. Source:
+    Student's t, see `intervals.over_seeds`.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for run in of_runs for name in run):
         values = [x for run in of_runs if (x := run.get(name)) is not None and np.isfinite(x)]
-        interval = intervals.over_seeds(values)
         found[name] = {
             "mean": rounded(fmean(values)) if values else None,
-            "margin": rounded((interval[1] - interval[0]) / 2) if interval else None,
+            "margin": margin(values),
             "n": len(values),
         }
     return found
+
+
+def margin(values: Sequence[float]) -> float | None:
+    """Half of a 95 % interval; None with fewer than two values."""
+    if interval := intervals.over_seeds(values):
+        return rounded((interval[1] - interval[0]) / 2)
+    return 0.0 if len(values) > 1 else None

@@ -43,10 +43,20 @@ class Ablation:
         """Its bits per token as it is."""
         return likelihood.bits_per_token(self.model, self.read, self.data)
 
-    def mean_jacobian(self, place: Place) -> Floats:
-        """That of a layer, over the tokens."""
+    def jacobians(self, place: Place) -> Floats:
+        """Those of a layer, (tokens, d, d)."""
         side, number = place
-        return self.sides[side][number - 1].whole.jacobians.mean(axis=0)
+        return self.sides[side][number - 1].whole.jacobians
+
+    def states_before(self, place: Place) -> Floats:
+        """The states of all tokens before a layer, (tokens, d)."""
+        side, number = place
+        return self.states[side][number - 1]
+
+    def bits_without(self, parts: Mapping[Place, Floats]) -> float:
+        """The bits per token without these parts."""
+        with interventions.removing(self.model, self.removals(parts)):
+            return likelihood.bits_per_token(self.model, self.read, self.data)
 
     def without(self, name: str, places: Sequence[Place]) -> dict[str, float | None]:
         """What comes of removing a part of some layers.
@@ -57,23 +67,29 @@ class Ablation:
 
         Returns:
             bits: per token; `bits_added` is the difference from the whole model.
-            control_bits_added: the same of the control, `interventions.rotated`.
+            control_bits_added: the same of `interventions.control`, a random map.
             bits_over_control: `bits_added` less `control_bits_added`. Its interval over runs is
                 that of pairs, and tests the part against its control.
-            size: |N| / |M - I| with Frobenius norms, over all these layers: how much of what they
-                add is removed.
+            equal_bits_added and rest_bits_added: of the part, and of the rest of what the layers
+                add, M - I - N, as `interventions.equally_far` makes them.
+            bits_over_rest: the first less the second, as above.
+            size: |N| / |M - I| with Frobenius norms, over all these layers: how much of the mean
+                map is removed.
+            noise: the share of |M - I|^2 that comes of the choice of tokens, see `noise_share`.
             layer_* and product_*: the figures of `OF_LAYERS` and `OF_PRODUCT`, means over tokens.
             layer_coupling: of these layers' Jacobians with the communities of the whole model, the
                 mean over layers; see `topology.coupling_of`.
             intact_layer_* and intact_product_*: the same of the whole model.
         """
-        means = {place: self.mean_jacobian(place) for place in places}
+        means = {place: self.jacobians(place).mean(axis=0) for place in places}
         parts = {place: PARTS[name](mean) for place, mean in means.items()}
         removals = self.removals(parts)
-        control = self.removals(
-            {place: interventions.rotated(part, self.draw(place)) for place, part in parts.items()}
-        )
-        added = [mean - np.eye(len(mean)) for mean in means.values()]
+        added = {place: mean - np.eye(len(mean)) for place, mean in means.items()}
+        equal, rest, control = {}, {}, {}
+        for place, part in parts.items():
+            states, others = self.states_before(place), added[place] - part
+            equal[place], rest[place] = interventions.equally_far(part, others, states)
+            control[place] = interventions.control(part, states, self.draw(place))
         with interventions.removing(self.model, removals):
             bits = likelihood.bits_per_token(self.model, self.read, self.data)
             sides = depth.along_depth(
@@ -84,14 +100,18 @@ class Ablation:
                 removed=removals,
                 has_sublayers=False,
             )
-        with interventions.removing(self.model, control):
-            control_bits = likelihood.bits_per_token(self.model, self.read, self.data)
+        control_bits, equal_bits, rest_bits = map(self.bits_without, (control, equal, rest))
+        jacobians = [self.jacobians(place) for place in places]
         return {
             "bits": bits,
             "bits_added": bits - self.bits,
             "control_bits_added": control_bits - self.bits,
             "bits_over_control": bits - control_bits,
-            "size": frobenius(parts.values()) / frobenius(added),
+            "equal_bits_added": equal_bits - self.bits,
+            "rest_bits_added": rest_bits - self.bits,
+            "bits_over_rest": equal_bits - rest_bits,
+            "size": frobenius(parts.values()) / frobenius(added.values()),
+            "noise": noise_share(jacobians),
             **spectrum(sides, places),
             "layer_coupling": topology.coupling_of(sides, self.placed, places, self.choices),
             **{f"intact_{key}": x for key, x in spectrum(self.sides, places).items()},
@@ -108,14 +128,31 @@ class Ablation:
     def removals(self, parts: Mapping[Place, Floats]) -> dict[Place, Removal]:
         """Removals of these parts, each around the mean state before its layer."""
         return {
-            (side, number): Removal(part, self.states[side][number - 1].mean(axis=0))
-            for (side, number), part in parts.items()
+            place: Removal(part, self.states_before(place).mean(axis=0))
+            for place, part in parts.items()
         }
 
 
 def frobenius(matrices: Iterable[Floats]) -> float:
     """The Frobenius norm of several matrices together, of any sizes."""
     return math.hypot(*(np.linalg.norm(x) for x in matrices))
+
+
+def noise_share(jacobians: Sequence[Floats]) -> float | None:
+    """The share of |M - I|^2, over layers, that the choice of the tokens makes; None of one token.
+
+    M is a mean of n Jacobians A. It is as far from that of all tokens as sum |A - M|^2 / n / (n-1)
+    says, which is unbiased.
+
+    Args:
+        jacobians: of each layer, (tokens, d, d).
+    """
+    n = len(jacobians[0])
+    if n < 2:
+        return None
+    means = [x.mean(axis=0) for x in jacobians]
+    scatter = frobenius(x - mean for x, mean in zip(jacobians, means, strict=True)) ** 2
+    return scatter / n / (n - 1) / frobenius(x - np.eye(len(x)) for x in means) ** 2
 
 
 def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float | None]:

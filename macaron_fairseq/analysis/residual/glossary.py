@@ -12,12 +12,13 @@ MATRICES = Group(
         Measure(
             "complex",
             "Complex eigenvalues",
-            "Share of the eigenvalues, but for negligible ones, that are not real.",
+            "Share of the eigenvalues that are not real. Moduli and imaginary parts below 1e-12 of "
+            "the largest modulus count as 0, and what is 0 is left out.",
         ),
         Measure(
             "rotation",
             "Rotation",
-            "Mean of |arg λ| over the eigenvalues λ, but for negligible ones, in degrees.",
+            "Mean of |arg λ| over the eigenvalues λ that are not 0 (see there), in degrees.",
         ),
         Measure(
             "henrici",
@@ -30,6 +31,13 @@ MATRICES = Group(
             "What is added",
             "|A - I| / √d, Frobenius norm. Where it falls, A comes near the identity, and "
             "departure and asymmetry fall with it.",
+        ),
+        Measure(
+            "added_scaled",
+            "What is added, by the state's size",
+            "The same times the standard deviation of the state's coordinates. In pre-norm a "
+            "LayerNorm divides by it, so that what is added falls as the state grows. This does "
+            "not.",
         ),
         Measure(
             "added_henrici",

@@ -62,8 +62,30 @@ def antisymmetric(matrix: Floats) -> Floats:
     return (matrix - matrix.T) / 2
 
 
+def reach(part: Floats, states: Floats) -> float:
+    """How far a part N moves states (tokens, d): |N (x - x0)| over all tokens together."""
+    return float(np.linalg.norm((states - states.mean(axis=0)) @ part.T))
+
+
+def control(part: Floats, states: Floats, seed: int | Sequence[int]) -> Floats:
+    """N turned round at random, and made to move the states as far as N does.
+
+    As large a map of random directions moves them less: they lie where the layer's own map acts.
+    """
+    turned = rotated(part, seed)
+    far = reach(turned, states)
+    return turned * (reach(part, states) / far) if far else turned
+
+
+def equally_far(part: Floats, other: Floats, states: Floats) -> tuple[Floats, Floats]:
+    """Both parts; the one that moves the states farther is made smaller until it does not."""
+    far = reach(part, states), reach(other, states)
+    shares = [min(far) / x if x else 0.0 for x in far]
+    return part * shares[0], other * shares[1]
+
+
 def rotated(part: Floats, seed: int | Sequence[int] = 1) -> Floats:
-    """Q N Q^T with a random rotation Q: the control, as large as N but in other directions."""
+    """Q N Q^T with a random rotation Q."""
     draws = np.random.default_rng(seed).normal(size=part.shape)
     q, r = np.linalg.qr(draws)
     q = q * np.sign(np.diag(r))  # uniform: Mezzadri 2007

@@ -229,8 +229,8 @@ def interventions(models: Sequence[Model], effects: Sequence[Effect]) -> Iterato
     yield (
         "<p>A layer gives f(x) - N (x - x₀): N is a part of M, the mean of its Jacobians, and x₀ "
         "the mean state. Without its non-normal part (Schur form) M is normal, with the same "
-        "eigenvalues. Without its antisymmetric part it is symmetric. The control removes QNQᵀ, "
-        "which is as large, with a random rotation Q.</p>"
+        "eigenvalues. Without its antisymmetric part it is symmetric. The control removes N "
+        "turned at random, QNQᵀ, times what makes it move the states as far.</p>"
     )
     for panels in pictures.effect_panels(models, effects):
         drawn = (

@@ -91,6 +91,7 @@ def filled(row: RowFigures, one: AtTokens) -> RowFigures:
     """The row with the figures of all tokens."""
     for matrix, before, after in zip(one.jacobians, one.before, one.after, strict=True):
         row.add(matrix, after - before)
+        row.figures["added_scaled"].append(row.figures["added"][-1] * float(before.std()))
     return row
 
 

@@ -18,15 +18,17 @@ LAYER_COLUMNS = {
     "departure": "henrici",
     "asymmetry": "asymmetry",
     "what is added": "added",
+    "by the state's size": "added_scaled",
     "its departure": "added_henrici",
 }
 PRODUCT_COLUMNS = {"rank of the product": "effective_rank", "largest exponent": "lyapunov_largest"}
 # The columns of an intervention, then those with a value before it and one after it.
 EFFECT_COLUMNS = {
-    "norm, as a share of what is added": "size",
+    "share of the mean map": "size",
+    "chance in that map": "noise",
     "bits added": "bits_added",
-    "by the control": "control_bits_added",
-    "over the control": "bits_over_control",
+    "over a random map": "bits_over_control",
+    "over the rest": "bits_over_rest",
 }
 CHANGED_COLUMNS = {
     "departure of the product": "product_henrici",
