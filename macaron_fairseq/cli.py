@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from macaron_fairseq.common import names, signals
+from macaron_fairseq.common.command_words import empty_word, unknown_option
 from macaron_fairseq.common.errors import UserError, explain_path
 from macaron_fairseq.common.files import close_stdout
-from macaron_fairseq.common.words import empty_word, unknown_option
 from macaron_fairseq.version import __version__
 
 WIDTH = 100  # of the lines of a help text, at most

@@ -13,8 +13,8 @@ from common.benchmark import Benchmark
 from common.recipe import PLUGIN, Recipe, RecipeT
 from macaron_fairseq.commands.arguments import not_negative_integer, positive, whole
 from macaron_fairseq.common import names
+from macaron_fairseq.common.command_words import before_dashes, empty_word, unknown_option
 from macaron_fairseq.common.environment import available_cores
-from macaron_fairseq.common.words import before_dashes, empty_word, unknown_option
 from macaron_fairseq.evaluation.training.runs import name_of
 
 STAGES = ("prepare", "train", "evaluate", "report")

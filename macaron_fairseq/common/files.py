@@ -95,7 +95,7 @@ def refuse_output(inputs: Iterable[Path], output: Path) -> None:
     inputs = [*inputs]
     named = [path for path in inputs if str(path) != "-" and path.is_file()]
     if is_stdout(output):
-        if own := next(filter(is_of_stdout, named), None):
+        if own := next((path for path in named if is_of(path, sys.stdout)), None):
             raise UserError(f"{own} is read, and standard output goes there: choose another file")
         return
     final = output.resolve()  # even where the folder is still to be made
@@ -107,11 +107,6 @@ def refuse_output(inputs: Iterable[Path], output: Path) -> None:
                 raise UserError(f"{name} is one of the files to read: choose another name")
     if is_replaced(output):
         refuse_place(output)
-
-
-def is_of_stdout(path: Path) -> bool:
-    """Whether standard output goes to that file."""
-    return is_of(path, sys.stdout)
 
 
 def is_of(path: Path, stream: Any) -> bool:

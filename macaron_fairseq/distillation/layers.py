@@ -44,11 +44,6 @@ def refuse_layer_dropout(model: Any, side: str) -> None:
         )
 
 
-def width_of(layer: Any) -> int:
-    """The width of a layer's states."""
-    return layer.embed_dim
-
-
 class States:
     """The states that one pass of a model went through, side by side."""
 

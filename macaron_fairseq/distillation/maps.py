@@ -46,8 +46,7 @@ class Maps(nn.Module):
         self.maps = nn.ModuleDict()
         for side, met in pairs.items():
             self.widths[side] = [
-                (layers.width_of(ours[side][i - 1]), layers.width_of(theirs[side][j - 1]))
-                for i, j in met
+                (ours[side][i - 1].embed_dim, theirs[side][j - 1].embed_dim) for i, j in met
             ]
             self.maps[side] = nn.ModuleList([Map(*x, bias=bias) for x in self.widths[side]])
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.common.errors import UserError
 
-Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 Correlation = Literal["pearson", "spearman"]

@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.metrics import adjusted_rand_score
 
+from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import communities
 from macaron_fairseq.analysis.residual.communities import (
     Communities,
-    Floats,
     GraphChoices,
     known,
 )
