@@ -58,7 +58,7 @@ def is_fused(args: Namespace) -> bool:
 
 
 class Checked(BaseFairseqModel):
-    """A model before which the checks run that need what is registered later."""
+    """A model that is built after the checks that had to wait until all was registered."""
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> Any:

@@ -36,7 +36,7 @@ class Job:
     result: Path  # this file is there exactly when the run is done
 
     def __call__(self) -> int:
-        """Run it on this machine, as submitit does there; returns its exit status."""
+        """Run it here; on a cluster submitit calls this. Returns its exit status."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as file:
             return subprocess.run(self.words, stdout=file, stderr=file).returncode

@@ -146,10 +146,9 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 
 def is_known(model: Any) -> bool:
     """Whether a model class can be described; a subclass of fairseq's may have other layers."""
-    is_ours = isinstance(model, type) and issubclass(model, MacaronModel)
-    fairseqs = TransformerModel, RobertaModel, MaskedLMModel
     baselines = BaselineTransformerModel, BaselineLanguageModel, BaselineRobertaModel
-    return is_ours or model in fairseqs + baselines
+    is_ours = isinstance(model, type) and issubclass(model, (MacaronModel, *baselines))
+    return is_ours or model in (TransformerModel, RobertaModel, MaskedLMModel)
 
 
 def task(source_types: int, target_types: int) -> Any:

@@ -38,8 +38,8 @@ STATES = Group(
         Measure(
             "cosine_across",
             "Mean cosine across sentences",
-            "The same of all pairs of tokens of different sentences. Where both rise, all "
-            "tokens take a common direction, and those of a sentence do not come together.",
+            "The same of all pairs of tokens of different sentences, each of two tokens or more. "
+            "Where both rise by as much, tokens of a sentence come no closer than any others.",
             band=False,
         ),
         Measure(

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import t, ttest_ind
 
 from macaron_fairseq.analysis.dynamics import differences
 
@@ -55,6 +55,21 @@ def test_effects_are_hedges_and_the_largest_comes_first():
         "Relative step of encoder layer 1: 0.4 in ours, 0.5 in stock (-20%, 1.0 standard "
         "deviations). It is smaller in all 2 layers.",
     ]
+
+
+def test_the_largest_of_several_layers_is_tested_as_such():
+    """Of 16 values: 5 % of 4 layers together leave 1.25 % for each, 0.625 % on either side."""
+    alone = (
+        model("a", [layer(1, turn=figure(20, 3, 16))]),
+        model("b", [layer(1, turn=figure(21, 3, 16))]),
+    )
+    deep = [
+        model(name, [layer(i, turn=figure(mean, 3, 16)) for i in range(1, 5)])
+        for name, mean in (("a", 20), ("b", 21))
+    ]
+    for pair, quantile in ((alone, 0.975), (deep, 1 - 0.00625)):
+        (found,) = differences.largest(*pair)
+        assert found.noise == pytest.approx(t.ppf(quantile, 30) * math.sqrt(2 / 16))
 
 
 def test_what_rounding_would_hide_is_said():

@@ -264,8 +264,8 @@ def test_names_in_the_page_are_unique_and_known(report):
 
 def test_pictures_are_described_and_follow_the_theme(report):
     pictures = [attributes for tag, attributes in Page(report.page).tags if tag == "svg"]
-    # Each side: two histograms; 7 of states; 11 of moves, for each operator and whole layers.
-    assert len(pictures) == 2 * (2 + 7) + 11 * (3 + 4)
+    # Each side: two histograms; 8 of states; 11 of moves, for each operator and whole layers.
+    assert len(pictures) == 2 * (2 + 8) + 11 * (3 + 4)
     assert all(p["role"] == "img" and len(p["aria-label"]) > 30 for p in pictures)
     first = report.content["models"][0]["sides"][0]["states"][0]["figures"]["norm"]["mean"]
     assert any(

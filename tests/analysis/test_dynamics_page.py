@@ -302,7 +302,7 @@ def test_a_browser_that_cannot_unpack_says_so(browser, made):
 
 def test_without_javascript_the_pictures_stand(browser, made):
     with opened(browser, made.path, java_script_enabled=False) as page:
-        assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 7) + 11 * (3 + 4)
+        assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 8) + 11 * (3 + 4)
         assert page.locator("noscript p").is_visible()
         assert not page.locator("#controls").is_visible()
         assert page.locator("ul.legend").first.is_visible()

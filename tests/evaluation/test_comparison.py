@@ -254,6 +254,12 @@ def test_the_interval_over_sentences_is_that_of_a_bootstrap():
     assert intervals.over_sentences(metric, ["y"] * 40, references, 0) is None
 
 
+def test_an_interval_over_sentences_stays_where_scores_can_be():
+    few = ["a b c d e f"] * 3
+    low, high = intervals.over_sentences(BLEU(), [few[0], "", ""], few, 13.53)
+    assert low == 0 and 0 < high <= 100
+
+
 # --- the verdict ---------------------------------------------------------------------------------
 
 

@@ -303,7 +303,34 @@ def test_systems_are_compared_by_task_and_seed():
     assert effect.low < effect.estimate < effect.high and found[0].pairs == 6
     assert effect.estimate == pytest.approx(11 / 6)
     assert found[1].tasks == 1 and found[1].wilcoxon is None
+    text, data = glue_report.report(runs, [])
+    low, high = ends
+    assert f"+1.83, 95 % interval over seeds {low:+.2f} to {high:+.2f}. Mixed-effects m" in text
+    assert "2 differences are looked at, each with intervals for itself." in text
+    assert "Learning rates were chosen" not in text
+    assert data["differences"][0]["over_seeds"] == pytest.approx(ends, rel=1e-5)
     assert found[1].difference == pytest.approx(62 - 160 / 3)
+
+
+def test_p_values_are_corrected_and_chosen_rates_are_told():
+    """Three tasks of one seed, where the one is always ahead: p is 1/4, twice that by Holm."""
+    names = "RTE", "CoLA", "SST-2"
+    base, other, third = (
+        [
+            one
+            for i, task in enumerate(names)
+            for one in results(task, {1: 50 + i * (1 + shift) + shift})
+        ]
+        for shift in (0, 1, 2)
+    )
+    rates = results("RTE", {1: 40}, "3e-05")
+    text, data = glue_report.report(
+        {BASE: base + rates, MACARON: other, System("x", True): third}, []
+    )
+    assert text.count("Wilcoxon over tasks p = 0.250, 0.500 by Holm") == 2
+    assert "Mean of 3 pairs of runs on 3 tasks:" in text and "Mixed-effects" not in text
+    assert [x["wilcoxon_holm"] for x in data["differences"]] == [0.5, 0.5]
+    assert "Learning rates were chosen by these dev sets" in text
 
 
 def test_published_rows_are_the_papers():

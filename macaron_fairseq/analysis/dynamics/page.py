@@ -63,7 +63,7 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         *summary(models),
         "<p class='soft'>Each sentence runs alone, so that no padding enters. Its tokens, the "
         "end-of-sentence symbol among them, are the particles; cosines are of pairs within a "
-        "sentence. Bands show one standard deviation.</p>",
+        "sentence, unless said otherwise. Bands show one standard deviation.</p>",
         *(part for side in sides for part in one_side(side, models, words)),
         *single_sentences(content),
         '<h2 id="numbers">All figures</h2>',

@@ -139,7 +139,9 @@ def frobenius(matrices: Iterable[Floats]) -> float:
 
 
 def noise_share(jacobians: Sequence[Floats]) -> float | None:
-    """The share of |M - I|^2, over layers, that the choice of the tokens makes; None of one token.
+    """The share of |M - I|^2, over layers, that the choice of the tokens makes.
+
+    None of one token, and of layers that add nothing.
 
     M is a mean of n Jacobians A. It is as far from that of all tokens as sum |A - M|^2 / n / (n-1)
     says, which is unbiased.
@@ -147,12 +149,12 @@ def noise_share(jacobians: Sequence[Floats]) -> float | None:
     Args:
         jacobians: of each layer, (tokens, d, d).
     """
-    n = len(jacobians[0])
-    if n < 2:
+    n, means = len(jacobians[0]), [x.mean(axis=0) for x in jacobians]
+    whole = frobenius(x - np.eye(len(x)) for x in means) ** 2
+    if n < 2 or not whole:
         return None
-    means = [x.mean(axis=0) for x in jacobians]
     scatter = frobenius(x - mean for x, mean in zip(jacobians, means, strict=True)) ** 2
-    return scatter / n / (n - 1) / frobenius(x - np.eye(len(x)) for x in means) ** 2
+    return scatter / n / (n - 1) / whole
 
 
 def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float | None]:

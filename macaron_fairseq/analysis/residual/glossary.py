@@ -18,7 +18,7 @@ MATRICES = Group(
         Measure(
             "rotation",
             "Rotation",
-            "Mean of |arg λ| over the eigenvalues λ that are not 0 (see there), in degrees.",
+            "Mean of |arg λ| over the eigenvalues λ that are not 0, in degrees.",
         ),
         Measure(
             "henrici",
@@ -37,7 +37,7 @@ MATRICES = Group(
             "What is added, by the state's size",
             "The same times the standard deviation of the state's coordinates. In pre-norm a "
             "LayerNorm divides by it, so that what is added falls as the state grows. This does "
-            "not.",
+            "not. In post-norm it means little.",
         ),
         Measure(
             "added_henrici",

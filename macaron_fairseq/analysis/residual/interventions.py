@@ -74,7 +74,7 @@ def control(part: Floats, states: Floats, seed: int | Sequence[int]) -> Floats:
     """
     turned = rotated(part, seed)
     far = reach(turned, states)
-    return turned * (reach(part, states) / far) if far else turned
+    return turned * (reach(part, states) / far if far else 0.0)
 
 
 def equally_far(part: Floats, other: Floats, states: Floats) -> tuple[Floats, Floats]:

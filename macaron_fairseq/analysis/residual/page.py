@@ -230,7 +230,10 @@ def interventions(models: Sequence[Model], effects: Sequence[Effect]) -> Iterato
         "<p>A layer gives f(x) - N (x - x₀): N is a part of M, the mean of its Jacobians, and x₀ "
         "the mean state. Without its non-normal part (Schur form) M is normal, with the same "
         "eigenvalues. Without its antisymmetric part it is symmetric. The control removes N "
-        "turned at random, QNQᵀ, times what makes it move the states as far.</p>"
+        "turned at random, QNQᵀ, times what makes it move the states as far. The rest is "
+        "M - I - N. Of N and the rest, the one that moves the states farther is made smaller. "
+        "The figures equal and rest say what each costs then. Noise is the share of |M - I|² that "
+        "the choice of the tokens makes.</p>"
     )
     for panels in pictures.effect_panels(models, effects):
         drawn = (

@@ -28,7 +28,9 @@ EFFECT_COLUMNS = {
     "chance in that map": "noise",
     "bits added": "bits_added",
     "over a random map": "bits_over_control",
-    "over the rest": "bits_over_rest",
+    "equally far": "equal_bits_added",
+    "the rest": "rest_bits_added",
+    "difference": "bits_over_rest",
 }
 CHANGED_COLUMNS = {
     "departure of the product": "product_henrici",

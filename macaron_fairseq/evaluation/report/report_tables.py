@@ -59,12 +59,14 @@ def scores(test: Summary) -> Table:
 
 def how_sure(rows: Sequence[Summary]) -> str:
     """What deviations and intervals are taken over."""
-    over = {score["interval_over"] for row in rows for score in row["scores"].values()}
+    scores = [score for row in rows for score in row["scores"].values()]
+    over = {score["interval_over"] for score in scores}
     notes = []
+    if any(score["standard_deviation"] is not None for score in scores):
+        notes.append("Mean ± sample standard deviation over seeds.")
     if "seeds" in over:
         notes.append(
-            "Mean ± sample standard deviation over seeds; 95 %: Student's interval, for the mean "
-            "over all seeds that could have been drawn."
+            "95 %: Student's interval, for the mean over all seeds that could have been drawn."
         )
     if "sentences" in over:
         notes.append(

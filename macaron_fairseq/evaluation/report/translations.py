@@ -144,11 +144,12 @@ def summarize(
 
 def spread(scores: Sequence[float]) -> Part:
     """Mean, sample standard deviation and 95 % interval over seeds; of one score only the mean."""
+    interval = intervals.over_seeds(scores)
     return {
         "mean": statistics.mean(scores),
         "standard_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        "interval": intervals.over_seeds(scores),
-        "interval_over": "seeds" if len(scores) > 1 else None,
+        "interval": interval,
+        "interval_over": "seeds" if interval else None,
     }
 
 
