@@ -19,7 +19,7 @@ from macaron_fairseq.evaluation.evidence import (
     evidence_report,
     records,
 )
-from macaron_fairseq.evaluation.evidence.estimates import TaskDifference
+from macaron_fairseq.evaluation.evidence.estimates import Effect, Overall, TaskDifference
 from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
 from macaron_fairseq.evaluation.evidence.records import Items
 from macaron_fairseq.evaluation.scores import metrics
@@ -510,8 +510,27 @@ def test_cells_stand_in_their_columns(monkeypatch):
     assert "| better, worse, equal |" in table and "| 2, 1, 0 |" in table
     evidence_report.forest(found)
     (axis,) = drawn[0].axes
+    of_one = [line for line in axis.lines if len(line.get_xdata()) == 1]
+    points = {line.get_ydata()[0]: line.get_xdata()[0] for line in of_one}
+    assert points == {0: found.overall[0].effect.estimate, 1: -25, 2: -25, 3: 25}
     assert axis.get_title() == "p: difference in WER (left: better)"
     assert [text.get_text() for text in axis.get_yticklabels()] == ["over tasks", *"abc"]
+
+
+def test_figures_over_tasks_stand_in_their_columns():
+    effect = Effect(1.25, -0.5, 3.0, 0.75)
+    p = {"wilcoxon": 0.01, "wilcoxon_holm": 0.02, "sign": 0.03, "sign_holm": 0.04}
+    counts = {"tasks": 6, "runs": 18, "better": 3, "worse": 2}
+    one = Overall("words", "p", "BLEU", **counts, effect=effect, **p, detectable=2.5)
+    head, _, row, *_ = evidence_report.over_table([one], has_rule=False).split("\n")
+    assert head == (
+        "| family | scheme | metric | difference | 95 % interval | between tasks | "
+        "better, worse, equal | pairs | Wilcoxon p | Holm | sign p | Holm | detectable |"
+    )
+    assert row == (
+        "| words | p | BLEU | +1.25 | -0.50 to +3.00 | 0.75 | 3, 2, 1 | 18 | 0.010 | 0.020 | 0.030 "
+        "| 0.040 | 2.50 |"
+    )
 
 
 def test_families_are_judged_apart_each_by_how_many_schemes_it_is_to_have():

@@ -448,6 +448,36 @@ def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
 # --- Runs and records ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("task", "classes", "decay", "updates", "warmup"),
+    [("RTE", "2", "0", 24, 2), ("STS-B", "1", "0", 30, 3), ("QNLI", "2", "0.01", 24, 2)],
+)
+def test_a_run_has_the_flags_of_its_task_seed_and_rate(
+    task, classes, decay, updates, warmup, tmp_path
+):
+    """90 examples are six batches of 16; finetuning.yaml has four epochs, and five of STS-B."""
+    words = ["finetune", "--work", str(tmp_path), "--tasks", task, "--archs", "a", "--cpu"]
+    found = glue_options.read(words)
+    write(found.recipe.data / "data-bin" / "dict.txt", "the 9")
+    write(found.recipe.data / "preprocessing.json", '{"fingerprint": "text"}')
+    split = {"subset": "train", "examples": 90, "labels": [], "indices": []}
+    write(glue_data.where(found.recipe, task) / "examples.json", json.dumps({"train": split}))
+    flags = glue_flags.plan(found, task, System("a", False), 7, 3e-05).flags
+    for name, value in {
+        "--seed": "7",
+        "--lr": "3e-05",
+        "--num-classes": classes,
+        "--batch-size": "16",
+        "--weight-decay": decay,
+        "--total-num-update": str(updates),
+        "--max-update": str(updates),
+        "--warmup-updates": str(warmup),
+    }.items():
+        assert flags.count(name) == 1 and flags[flags.index(name) + 1] == value, name
+    assert ("--regression-target" in flags) is (task == "STS-B")
+    assert "--cpu" in flags and "--finetune-from-model" not in flags
+
+
 def prepared(work, *words):
     """The recipe on RTE with prepared data, of which nothing is trained."""
     found = glue_options.read(

@@ -237,6 +237,9 @@ def test_the_table_has_mean_and_spread_over_seeds():
     assert "`macaron` less `base`: -0.0333 bits per character" in text
     assert "over 3 paired seeds from -0.0692 to +0.0025, which includes 0" in text
     assert "differences are looked at" not in text
+    assert "Held back: Emma. It has 10 lines, 800 words, 1,000 tokens and 4,000 chara" in text
+    trained = perplexity.report(found, COUNTS, replace(COUNTS, tokens=7))
+    assert "Trained on 7 tokens of 1 document." in trained
     same = {"base": seeds(6, 6.2), "macaron": seeds(5.9, 6.1), "other": seeds(5, 6)}
     text = perplexity.report(same, COUNTS, COUNTS)
     assert (
