@@ -113,6 +113,32 @@ def test_examples_frequencies_and_lengths_are_in_the_data(page):
         assert row["sentences"] == sum(row["from"] <= x <= row["to"] for x in lengths)
 
 
+def test_the_page_counts_sentences_and_says_which_translation_loops(page):
+    text = page.read_text("utf-8")
+    lines = [
+        (page.parent.parent / arch / "seed1/test_a/hypotheses.txt").read_text().splitlines()
+        for arch in (BASE, MACARON)
+    ]
+    bleu = [
+        [
+            round(sacrebleu.sentence_bleu(x, [y]).score, 6)
+            for x, y in zip(of_one, sentences(), strict=True)
+        ]
+        for of_one in lines
+    ]
+    better, worse = (
+        sum(sign * (b - a) > 0 for a, b in zip(*bleu, strict=True)) for sign in (1, -1)
+    )
+    assert better != worse
+    assert (
+        f"is higher for {better} of 40 sentences, lower for {worse}, and equal for "
+        f"{40 - better - worse}." in text
+    )
+    (first,) = re.findall(r'<span class="soft">line 1</span>.*?</li>', text)
+    notes = re.findall(r"<small>(.*?)</small>", first)
+    assert ["loops" in x for x in notes] == [True, False]  # the baseline's comes first
+
+
 def test_a_page_on_dynamics_is_linked_where_it_is(tmp_path):
     (tmp_path / "dynamics").mkdir()
     (tmp_path / "dynamics" / "dynamics.html").touch()

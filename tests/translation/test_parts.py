@@ -443,3 +443,30 @@ def test_parts_know_by_whose_rules_text_is_split(steps, told, tmp_path):
         data_folder.write(data, name, "de", steps)
         found = settings_of(str(tmp_path / "model.pt"), data_folder.read(data), Search())
         assert found.get("languages") == expected
+
+
+@pytest.mark.parametrize("changed", ["two.pt", "data/code", "data/data-bin/dict.de.txt"])
+def test_parts_know_each_model_of_an_ensemble_and_each_file_of_the_data(changed, tmp_path):
+    data = data_folder.read(write_data(tmp_path / "data"))
+    for name in ("one.pt", "two.pt"):
+        (tmp_path / name).write_text(name)
+    models = f"{tmp_path / 'one.pt'}{os.pathsep}{tmp_path / 'two.pt'}"
+    before = settings_of(models, data, Search())
+    assert settings_of(models, data, Search()) == before
+    with (tmp_path / changed).open("a") as file:
+        file.write("more")
+    assert settings_of(models, data, Search()) != before
+
+
+def test_a_shard_tells_how_much_of_the_whole_is_done(tmp_path):
+    """Five parts, of which the first of two shards has two."""
+    parts = Parts(tmp_path / "out.parts", {}, lines=5, size=1)
+    (tmp_path / "out.parts").mkdir()
+    every = parts.ranges()
+    for lines in every[:2]:
+        parts.path(lines).touch()
+    said = parts.said(Shard(1, 2))
+    assert said == f"shard 1/2 is done (2 parts of 5); {tmp_path / 'out.parts'} has 2 of 5"
+    for lines in every[2:]:
+        parts.path(lines).touch()
+    assert parts.said(Shard(2, 2)).endswith("has 5 of 5; --join writes the whole")
