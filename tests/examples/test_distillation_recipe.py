@@ -900,6 +900,41 @@ def test_the_report_says_what_makes_speeds_doubtful(tmp_path):
     assert note.endswith("on several: A (none seed 1); B (both seed 1)")
 
 
+def test_figures_of_a_system_stand_in_their_columns():
+    """Of two seeds, timed twice: means, megabytes, and each speed under its own name."""
+
+    def run(seed, bleu, hours):
+        scores = {"BLEU": bleu, "chrF": bleu + 20}
+        result = {"seed": seed, "scores": {"test": scores}, "greedy": {"BLEU": bleu - 1}}
+        result |= {"parameters": 1234567, "words_per_second": 4000 + seed, "signatures": {}}
+        result |= {"updates": 900, "hours": hours, "machine": {}}
+        figures = {"int8, greedy": (30, 500), "fairseq, beam": (31, 60)}
+        speed = {x: {"BLEU": y, "sentences_per_second": z + seed} for x, (y, z) in figures.items()}
+        speed["fairseq-generate, beam"] = {"sentences_per_second": 7 + seed}
+        speed |= {"bytes": 2_500_000, "machine": {}}
+        return SimpleNamespace(recipe=SimpleNamespace(test="test"), result=result, speed=speed)
+
+    row = distillation_report.summary("word", [run(1, 32, 1.5), run(3, 34, 2.5)])
+    cells = dict(zip(distillation_text.HEAD, distillation_text.row_of(row, {}), strict=True))
+    del cells["difference"]
+    assert cells == {
+        "system": "word",
+        "seeds": "1 3",
+        "BLEU": "33.00 ± 1.41",
+        "chrF": "53.00 ± 1.41",
+        distillation_differences.GREEDY: "32.00 ± 1.41",
+        "int8 BLEU": "30.00",
+        "parameters": "1,234,567",
+        "int8 MB": "2.5",
+        "fairseq-generate": "9",
+        "translate": "62",
+        "CTranslate2 int8": "502",
+        "training": "4002",
+    }
+    table = distillation_text.trained([row])
+    assert table.endswith("| word | 900 ± 0 | 2.00 ± 0.71 |")
+
+
 def test_the_report_says_what_ran_beside_trainings():
     def run(load):
         return SimpleNamespace(result={"load": load} if load else {})
