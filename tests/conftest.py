@@ -3,7 +3,9 @@
 import contextlib
 import gc
 import os
+import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,8 @@ from helpers.toy_corpus import logged, preprocess, train, write_reversal
 
 # Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Recipes look for the commands of this environment, which may not be activated.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # Whatever uses one of these trains, or waits for fairseq's commands or a browser.
 SLOW_FIXTURES = {"data_bin", "training", "trained", "browser"}

@@ -447,3 +447,15 @@ def test_sides_of_different_length_are_refused(folder, tmp_path):
     binarise(data / "data-bin" / "train.en-de.de", words, [x for _, x in folder.pairs[:3]])
     with pytest.raises(UserError, match="has 4 sentences of en and 3 of de: run fairseq-preproc"):
         distill(folder, tmp_path / "out", data=data)
+
+
+def test_the_teacher_goes_where_it_is_told(folder, tmp_path, monkeypatch):
+    class LoadedError(Exception):
+        pass
+
+    def load(*args, use_gpu, **options):
+        raise LoadedError(use_gpu)
+
+    monkeypatch.setattr(fairseq_engine, "load", load)
+    with pytest.raises(LoadedError, match="False"):  # `distill` gives --cpu
+        distill(folder, tmp_path / "out")

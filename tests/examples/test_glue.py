@@ -448,6 +448,13 @@ def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
 # --- Runs and records ----------------------------------------------------------------------------
 
 
+def test_half_precision_is_for_a_gpu(tmp_path, monkeypatch):
+    found = prepared(tmp_path)
+    monkeypatch.setattr(ask_fairseq, "count_gpus", lambda recipe: 1)
+    flags = glue_flags.plan(found, "RTE", System("a", False), 1, 1).flags
+    assert "--fp16" in flags and "--cpu" not in flags
+
+
 @pytest.mark.parametrize(
     ("task", "classes", "decay", "updates", "warmup"),
     [("RTE", "2", "0", 24, 2), ("STS-B", "1", "0", 30, 3), ("QNLI", "2", "0.01", 24, 2)],

@@ -379,6 +379,8 @@ def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_p
         "--max-tokens": str(recipe.tokens_at_once * 25 // 32),
     }.items():
         assert begun[0][name] == [value]
+    assert begun[0]["--distributed-world-size"] == ["1"]  # else each process scores a part
+    assert "--cpu" in begun[0]
 
 
 @pytest.mark.parametrize(

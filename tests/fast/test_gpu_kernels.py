@@ -1,6 +1,7 @@
 """`fast/gpu_kernels.py`: what a GPU computes in fewer kernels, computed on a CPU."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from helpers.small import NO_DROPOUT, SMALL, batch, build
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import gpu_kernels
+from macaron_fairseq.fast import attention, gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.fast.transformer import FusedTransformerDecoder, pads_before_words
@@ -186,6 +187,25 @@ def test_a_decoder_of_a_users_own_is_asked_for_features(monkeypatch):
 
     monkeypatch.setattr(FusedTransformerDecoder, "extract_features_scriptable", sevens)
     assert model(source, lengths, previous, features_only=True)[0].eq(7).all()
+
+
+def test_sentences_that_are_padded_at_their_ends_are_read_as_others_are():
+    """A batch on a GPU needs no mask then: the future hides the padding."""
+    model = build("macaron_transformer", *SMALL).eval()
+    source, lengths = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]), torch.tensor([4, 3])
+    previous = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 1]])
+    expected, words = model(source, lengths, previous)[0], previous.ne(1)
+    previous.pads_at_end_alone = True
+    torch.testing.assert_close(model(source, lengths, previous)[0][words], expected[words])
+
+
+def test_what_a_gpu_adds_to_scores_hides_padding():
+    class Elsewhere(torch.Tensor):
+        device = property(lambda self: SimpleNamespace(type="cuda"))
+
+    query = torch.zeros(1, 1, 1, 4).as_subclass(Elsewhere)
+    word, padding = attention.visible(torch.tensor([[False, True]]), query).flatten()
+    assert word == 0 and padding < -1e30
 
 
 @pytest.mark.parametrize(

@@ -403,3 +403,11 @@ def test_checkpoints_of_before_have_no_substep():
     with torch.no_grad():
         one, other = (m.eval()(*batch())[0] for m in (model, same))
     assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_quantisation_noise_is_in_each_ffn_of_a_layer():
+    """fairseq's noise is a hook that runs before a linear map."""
+    flags = ["--quant-noise-pq", "0.5", "--quant-noise-pq-block-size", "2"]
+    layer = build("macaron_transformer", *SMALL, *flags).encoder.layers[0]
+    maps = {name: x for name, x in layer.named_modules() if name.endswith(("fc1", "fc2"))}
+    assert len(maps) == 4 and all(x._forward_pre_hooks for x in maps.values())

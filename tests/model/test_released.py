@@ -8,6 +8,8 @@ from fairseq import checkpoint_utils
 from helpers.paths import FIXTURES, USER_DIR
 from helpers.processes import run
 
+from macaron_fairseq.model.released_bert import SentenceHead
+
 RELEASED = FIXTURES / "released"
 
 
@@ -95,3 +97,9 @@ def test_fairseqs_commands_take_it(by_flag, tmp_path):
         *("--input", tmp_path / "input", "--max-len-b", "5"),
     )
     assert sorted(x[:4] for x in done.stdout.splitlines() if x[:2] == "H-") == ["H-0\t", "H-1\t"]
+
+
+def test_a_head_of_the_authors_bert_drops_features_in_training():
+    head = SentenceHead(8, 3, 1.0).train()
+    assert torch.equal(head(torch.ones(2, 4, 8)), head.out_proj.bias.expand(2, 3))
+    assert not torch.equal(head.eval()(torch.ones(2, 4, 8)), head.out_proj.bias.expand(2, 3))

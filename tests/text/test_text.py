@@ -334,6 +334,9 @@ def test_codes_of_languages_are_those_of_sacremoses():
     known = {*NonbreakingPrefixes().available_langs.values()} - {"mni", "tdt", "yue"}  # no shorter
     assert known | {"ja", "ko"} == {*languages.CODES}
     assert tokenization.detokenize(["It 's John 's dog ."], "eng") == ["It's John's dog."]
+    of_iso = {"spa": "es", "ita": "it", "swe": "sv", "nld": "nl", "gre": "el", "por": "pt"}
+    of_iso |= {"fin": "fi", "lit": "lt", "lav": "lv", "slk": "sk", "slv": "sl", "cmn": "zh"}
+    assert {code: languages.short_code(code) for code in of_iso} == of_iso
 
 
 def test_codes_that_no_step_reads_are_refused(tmp_path):

@@ -829,3 +829,9 @@ def test_threads_are_as_many_as_openmp_is_told(monkeypatch):
     for said, threads in (("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)):
         monkeypatch.setenv("OMP_NUM_THREADS", said)
         assert environment.wanted_threads() == (threads or environment.available_cores())
+
+
+@pytest.mark.parametrize("name, dtype", [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_each_precision_has_its_name(name, dtype, data):
+    found = engine(dtype=fairseq_engine.PRECISIONS[name], data=data)
+    assert {x.dtype for model in found.models for x in model.parameters()} == {dtype}
