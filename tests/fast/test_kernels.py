@@ -851,17 +851,23 @@ def tensors(found):
             yield from tensors(x)
 
 
+def token_by_token_and_whole(model, source, lengths, previous):
+    """What the decoder says after the last token, from its caches, and of all tokens at once."""
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        state = {}
+        for t in range(previous.shape[1]):
+            cached, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
+        full, _ = model.decoder(previous, encoder_out)
+    return cached, full
+
+
 def test_padding_in_a_prefix_is_not_seen():
     flags = "--no-token-positional-embeddings"  # fairseq counts padding when it decodes
     model = build("macaron_transformer", *SMALL, flags).double()
     source, lengths, previous = batch(sizes=((9, 6), (9, 3)))
     previous[1] = previous[1].roll(3)  # on the left
-    with torch.no_grad():
-        encoder_out = model.encoder(source, lengths)
-        state = {}
-        for t in range(6):
-            cached, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
-        full, _ = model.decoder(previous, encoder_out)
+    cached, full = token_by_token_and_whole(model, source, lengths, previous)
     assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
 
 
@@ -869,12 +875,7 @@ def test_a_source_of_padding_alone_gives_numbers_token_by_token_too():
     model = build("macaron_transformer", *SMALL).double()
     source, lengths, previous = batch(sizes=((9, 6), (9, 6)))
     source[1] = 1
-    with torch.no_grad():
-        encoder_out = model.encoder(source, lengths)
-        state = {}
-        for t in range(6):
-            cached, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
-        full, _ = model.decoder(previous, encoder_out)
+    cached, full = token_by_token_and_whole(model, source, lengths, previous)
     assert cached.isfinite().all()
     assert (cached[0, 0] - full[0, -1]).abs().max() <= 1e-6
 
