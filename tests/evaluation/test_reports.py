@@ -506,7 +506,7 @@ def test_a_recipes_notes_are_not_of_what_was_scored_since(pair, out):
 
 
 def test_a_difference_by_length_is_minus_the_baseline(pair, out):
-    _, data = report(pair, out / "report")
+    text, data = report(pair, out / "report")
     one = data["tests"][0]["by_length"][0]
     lengths = [len(x.split()) + 1 for x in sentences()]  # with the full stop
     lines = [i for i, x in enumerate(lengths) if one["from"] <= x <= one["to"]]
@@ -520,6 +520,10 @@ def test_a_difference_by_length_is_minus_the_baseline(pair, out):
     baseline, macaron = map(bleu, pair)
     assert baseline != macaron
     assert one["differences"] == {MACARON: pytest.approx(macaron - baseline)}
+    part = text[text.index("by length of the reference") :]
+    assert row(part, "words")[2:] == [f"`{BASE}`", f"`{MACARON}`", "difference"]
+    shown = [f"{baseline:.2f}", f"{macaron:.2f}", f"{macaron - baseline:+.2f}"]
+    assert row(part, f"{one['from']} to {one['to']}")[1:] == [str(len(lines)), *shown]
 
 
 def test_ngrams_stand_under_the_name_of_the_one_that_has_them_right(out):

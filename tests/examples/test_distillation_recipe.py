@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import os
 import random
 import shutil
 import signal
@@ -864,24 +865,31 @@ def test_the_fastest_repetition_counts_and_scores_are_sacrebleus(tmp_path, monke
     }
 
 
-def test_one_timing_at_a_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize("lacks_vnni", [True, False])
+def test_one_timing_at_a_time_on_one_core(lacks_vnni, tmp_path, monkeypatch):
+    """With seven bits where eight overflow."""
     task = tasks.read()["multi30k-en-de"]
     recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
     recipe.checkpoint.parent.mkdir(parents=True)
     recipe.checkpoint.touch()
     monkeypatch.setattr(distillation_speed, "LOCK", tmp_path / "timing.lock")
+    monkeypatch.setattr(distillation_speed.environment, "cpu_lacks_vnni", lambda: lacks_vnni)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
     held = []
 
     def export(words):
         with distillation_speed.LOCK.open("a") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert os.environ["OMP_NUM_THREADS"] == "1"
         held.append(words)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(distillation_speed, "call", export)
     with pytest.raises(KeyboardInterrupt):
         distillation_speed.time_it(task, recipe)
-    assert len(held) == 1
+    (words,) = held
+    assert words[words.index("--quantization") + 1] == "int8"
+    assert ("--reduce-range" in words) == lacks_vnni
 
 
 def test_the_report_says_what_makes_speeds_doubtful(tmp_path):

@@ -856,3 +856,19 @@ def test_a_runs_process_is_asked_for_what_its_runner_was(given):
     asked = run_options.from_argument(argument)
     assert tasks.Setting(**asked.pop("setting")) == setting
     assert asked == {"options": options, "seed": 3, "file": "/f"}
+
+
+def test_a_record_counts_the_translations_that_loop_and_those_that_were_cut_off(tmp_path):
+    """Of one test set: three loop, two have six tokens; one reference loops itself."""
+    recipe = SimpleNamespace(data=tmp_path / "data", target="de")
+    lines = ["ja " * 6, "nein " * 5, "so " * 5, "ha " * 6, "gut ."]
+    references = ["ja", "nein", "so", "ha " * 6, "gut"]
+    write_lines(recipe.data / "reference" / "test.de", [x.strip() for x in references])
+    write_lines(tmp_path / "test" / "hypotheses.txt", [x.strip() for x in lines])
+    printed = [f"P-{i}\t{'-1 ' * (len(x.split()) + 1)}".strip() for i, x in enumerate(lines)]
+    write_lines(tmp_path / "test" / "generated.txt", printed)
+    decoding = tmp_path / "test" / "decoding"
+    decoding.write_text("the best checkpoint, --beam 5 --max-len-b 6\n")
+    assert many_tasks_run.failed(recipe, tmp_path / "test") == (3, 2)
+    decoding.write_text("the best checkpoint, --match-source-len\n")
+    assert many_tasks_run.failed(recipe, tmp_path / "test") == (3, None)

@@ -370,7 +370,7 @@ def test_what_a_gpu_has_decoded_is_kept_where_there_is_none(tmp_path, monkeypatc
     run, decoded = tmp_path / "arch/seed1", []
 
     def decode(recipe, checkpoint, test, subset, flags, out):
-        decoded.append(flags)
+        decoded.append((test, subset, *flags))
         for name in ("generated.txt", "scores.txt"):
             (out / name).write_text("BLEU 1\n")
 
@@ -381,15 +381,16 @@ def test_what_a_gpu_has_decoded_is_kept_where_there_is_none(tmp_path, monkeypatc
     evaluation = SimpleNamespace(decode="--beam 5")
     recipe = SimpleNamespace(
         **{"name": "a recipe", "benchmark": SimpleNamespace(evaluation=evaluation), "average": 0},
-        **{"tests": ["test"], "data": tmp_path / "data", "score_flags": [], "work": tmp_path},
-        cpu=False,
+        **{"tests": ["flickr", "coco"], "score_flags": []},
+        **{"data": tmp_path / "data", "work": tmp_path, "cpu": False},
     )
     for device in (["--fp16"], ["--cpu"], ["--fp16"]):
         stage_evaluate.evaluate_one(recipe, run, device)
-    assert decoded == [["--beam", "5", "--fp16"]]
+    sets = ("flickr", "test"), ("coco", "test1")  # fairseq's names of them
+    assert decoded == [(*x, "--beam", "5", "--fp16") for x in sets]
     recipe.cpu = True
     stage_evaluate.evaluate_one(recipe, run, ["--cpu"])
-    assert decoded[1:] == [["--beam", "5", "--cpu"]]
+    assert decoded[2:] == [(*x, "--beam", "5", "--cpu") for x in sets]
 
 
 def test_a_result_that_a_network_disk_shows_late_is_seen(tmp_path, monkeypatch):

@@ -131,6 +131,17 @@ def test_untokenised_languages_are_not_detokenised(data):
     assert folder.decode([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
+def test_each_language_is_detokenised_by_its_own_rules_where_it_was_tokenised(data):
+    """Moses joins a French apostrophe to the next word."""
+    line, joined = [["l&apos;", "er", "."]], ["l'er."]
+    folder = DataFolder(data, "fr", "en", source_steps=["tokenize"], target_steps=["tokenize"])
+    assert folder.decode(line, "fr") == joined
+    assert folder.decode(line) == folder.decode(line, "en") == ["l' er."]
+    folder = DataFolder(data, "fr", "en", source_steps=["tokenize"], target_steps=[])
+    assert folder.decode(line, "fr") == joined
+    assert folder.decode(line) == ["l&apos; er ."]
+
+
 def test_a_recipes_folder_without_merges_has_whole_words(tmp_path):
     """Its preprocessing.json names all that there is; one written by hand names nothing."""
     data, hashes = tmp_path, {"dict.en.txt": "0"}
