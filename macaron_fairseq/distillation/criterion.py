@@ -188,10 +188,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             self.teachers = teacher_files.load(
                 teacher, task, str(teacher_precision), teacher_memory
             )
-            squared = "with" if self.mixture.is_squared else "without"
-            said = f"loss = {1 - distill_weight:g} label-smoothed CE + {self.mixture.factor:g} KL"
-            said += f" at temperature {distill_temperature:g}, {squared} the factor T^2"
-            logger.info("%d teacher(s); %s", len(self.teachers.models), said)
+            number, formula = len(self.teachers.models), self.mixture.formula()
+            logger.info("%d teacher(s); loss = %s", number, formula)
 
     @staticmethod
     def learns_maps(args: Namespace) -> bool:

@@ -19,7 +19,7 @@ from macaron_fairseq.distillation import teacher_fit
 from macaron_fairseq.distillation.layers import DECODER, ENCODER
 from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
-from macaron_fairseq.evaluation.training import manifest, training_data
+from macaron_fairseq.evaluation.training import training_data
 from macaron_fairseq.model.loading import load_dictionary, load_models
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES
@@ -76,11 +76,10 @@ def load_across(
         raise UserError(f"--teacher {path}: across vocabularies there is one teacher, not several")
     refuse_missing(path)
     teacher_fit.refuse_other_kind(path, task)
-    teacher_fit.refuse_other_direction(path, training_data.settings(Path(path)), task)
+    settings = training_data.settings(Path(path))
+    teacher_fit.refuse_other_direction(path, settings, task)
     data = data_folder.read(Path(folder))
     teacher_fit.refuse_other_text(data, task)
-    data.refuse_changed(manifest.data_hashes(Path(path)), f"the manifest.json of {path} says")
-    segment = bpe(data.path / CODES)
     theirs = copy.copy(task)
     sides = dictionaries_of(task)
     if isinstance(task, TranslationTask):
@@ -93,6 +92,14 @@ def load_across(
             raise UserError(f"{name} is missing: --teacher-data {folder} is not a language model's")
         found = [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
+    by_name = dict(zip(teacher_fit.dictionaries(task), found, strict=True))
+    teacher_fit.refuse_other_folder(Path(path), settings, data, by_name)
+    if not (data.path / CODES).exists() and CODES not in data.sha256:
+        raise UserError(
+            f"--teacher-data {folder} has no {CODES}, the merges of subword-nmt: across "
+            "vocabularies the teacher has to be cut by these, and not by SentencePiece"
+        )
+    segment = bpe(data.path / CODES)
     kept = Memory(memory) if memory else None
     teachers = Teachers(load_models(path, theirs), precision, kept, [path])
     pairs = zip(sides.items(), found, strict=True)

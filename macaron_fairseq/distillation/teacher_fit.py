@@ -18,17 +18,18 @@ from macaron_fairseq.evaluation.training import manifest, training_data
 from macaron_fairseq.model import checkpoint_sizes
 from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text import data_folder
-from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.text.data_folder import CODES, DataFolder
 
 logger = logging.getLogger(__name__)
 
+STUDENT = "the student"
 # What a task's models are, by the sides that they have.
 SIDES_IN_WORDS = {
     (ENCODER, DECODER): "a translation model (encoder and decoder)",
     (DECODER,): "a language model (a decoder alone)",
     (ENCODER,): "an encoder alone",
 }
-WAY_OUT = (
+ACROSS = (
     "or learn across vocabularies, with --criterion "
     "cross_vocabulary_label_smoothed_cross_entropy --teacher-data FOLDER"
 )
@@ -82,18 +83,18 @@ def refuse_fewer_positions(path: str, model: Any, task: Any) -> None:
             )
 
 
-def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None:
+def refuse_other_training(path: Path, task: Any, data: str = "") -> None:
     """Raise a `UserError` if a teacher has another kind, direction or dictionaries than a task.
 
     Args:
         path: its checkpoint.
         task: with the dictionaries.
-        way_out: what the sentence on other dictionaries ends with.
+        data: the option that names the task's data, where no student learns it.
     """
     refuse_other_kind(str(path), task)
     settings = training_data.settings(path)
-    refuse_other_direction(str(path), settings, task)
-    refuse_other_dictionaries(path, settings, task, way_out)
+    refuse_other_direction(str(path), settings, task, data)
+    refuse_other_dictionaries(path, settings, task, data)
 
 
 def direction_of(task: Any) -> tuple[Any, Any]:
@@ -108,28 +109,31 @@ def data_of(task: Any) -> Path:
     return Path(str(data).partition(os.pathsep)[0])
 
 
-def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) -> None:
+def refuse_other_direction(
+    path: str, settings: Mapping[str, Any], task: Any, data: str = ""
+) -> None:
     """Raise a `UserError` if a teacher translates in another direction than the student.
 
-    Where nothing tells the teacher's, the log says so.
+    Where nothing tells the teacher's, the log says so. `data` is as in `refuse_other_training`.
     """
     theirs, ours = training_data.direction(Path(path), settings), direction_of(task)
     if all(ours) and not all(theirs):
         logger.warning("--teacher %s: nothing tells its direction, which was not compared", path)
     elif all(ours) and theirs != ours:
         raise UserError(
-            f"--teacher {path} translates from {theirs[0]} to {theirs[1]}, the student from "
+            f"--teacher {path} translates from {theirs[0]} to {theirs[1]}, {data or STUDENT} from "
             f"{ours[0]} to {ours[1]}: give a teacher of the same direction"
         )
 
 
 def refuse_other_dictionaries(
-    path: Path, settings: Mapping[str, Any], task: Any, way_out: str
+    path: Path, settings: Mapping[str, Any], task: Any, data: str = ""
 ) -> None:
     """Raise a `UserError` if a teacher was trained with other dictionaries than the student's.
 
     The sizes of its embeddings tell so, and the manifest.json of its run. Without that it is the
-    data folder that the checkpoint names. Where that is not there either, the log says so.
+    data folder that the checkpoint names. Where that is not there either, the log says so. `data`
+    is as in `refuse_other_training`.
     """
     # Those of a student with --merge-src-tgt-embed were merged when it was built.
     sizes = len(task.source_dictionary), len(task.target_dictionary)
@@ -137,33 +141,77 @@ def refuse_other_dictionaries(
         weights = checkpoints.load(path)["model"]
         checkpoint_sizes.refuse_other_dictionaries(str(path), weights, *sizes)
     except UserError as error:
-        raise UserError(f"{error}, {way_out}") from error
-    folder, hashes = training_data.folder(settings), manifest.data_hashes(path)
+        raise UserError(str(error) if data else f"{error}, {ACROSS}") from error
+    way_out = "give the data that it was trained with"
+    if not data:
+        way_out = (
+            "train the student on data that fairseq-preprocess made with the teacher's "
+            f"dictionaries (--srcdict, --tgtdict), {ACROSS}"
+        )
     for name, dictionary in dictionaries(task).items():
-        known, own_file = hashes.get(name), data_of(task) / name
-        if known and own_file.is_file():
-            is_other = known != files.sha256(own_file)
-        elif folder and (folder / name).is_file():
-            own = load_dictionary(own_file) if own_file.is_file() else dictionary
-            is_other = load_dictionary(folder / name).symbols != own.symbols
-        else:
-            logger.warning(
-                "--teacher %s: nothing tells its %s, so only its size was compared", path, name
-            )
-            continue
-        if is_other:
+        if is_as_trained(path, settings, data_of(task) / name, dictionary) is False:
             raise UserError(
-                f"--teacher {path} was trained with another {name} than the student's: train the "
-                "student on data that fairseq-preprocess made with the teacher's dictionaries "
-                f"(--srcdict, --tgtdict), {way_out}"
+                f"--teacher {path} was trained with another {name} than {data or STUDENT} has: "
+                + way_out
             )
+
+
+def refuse_other_folder(
+    path: Path,
+    settings: Mapping[str, Any],
+    data: DataFolder,
+    dictionaries: Mapping[str, Dictionary],
+) -> None:
+    """Raise a `UserError` if a teacher was trained with other merges or dictionaries than these.
+
+    As in `refuse_other_dictionaries`. Of the merges only a manifest.json tells.
+
+    Args:
+        path: its checkpoint.
+        settings: what that says of its task.
+        data: the folder that is said to be the teacher's.
+        dictionaries: of its data-bin, by name.
+    """
+    hashes = manifest.data_hashes(path)
+    data.refuse_changed(hashes, f"the manifest.json of {path} says")
+    for name, dictionary in dictionaries.items():
+        if is_as_trained(path, settings, data.path / "data-bin" / name, dictionary) is False:
+            raise UserError(
+                f"--teacher {path} was trained with another {name} than --teacher-data {data.path} "
+                "has: give the data folder that it was trained with"
+            )
+    if CODES not in hashes and training_data.folder(settings) != data.path.resolve() / "data-bin":
+        logger.warning("--teacher %s: nothing tells its BPE merges, which were not compared", path)
+
+
+def is_as_trained(
+    path: Path, settings: Mapping[str, Any], file: Path, dictionary: Dictionary
+) -> bool | None:
+    """Whether a teacher was trained with a dictionary; None where nothing tells, as the log says.
+
+    Args:
+        path: its checkpoint.
+        settings: what that says of its task.
+        file: where the dictionary lies, if it is there.
+        dictionary: what is compared otherwise.
+    """
+    known, folder = manifest.data_hashes(path).get(file.name), training_data.folder(settings)
+    if known and file.is_file():
+        return known == files.sha256(file)
+    if folder and (folder / file.name).is_file():
+        own = load_dictionary(file) if file.is_file() else dictionary
+        return load_dictionary(folder / file.name).symbols == own.symbols
+    logger.warning(
+        "--teacher %s: nothing tells its %s, so only its size was compared", path, file.name
+    )
+    return None
 
 
 def refuse_other_text(data: DataFolder, task: Any) -> None:
     """Raise a `UserError` if a teacher's text is not the student's before BPE.
 
-    What is known of the student's is the preprocessing.json above its data; without one, its words
-    are taken for such as the teacher knows.
+    What is known of the student's is the preprocessing.json above its data. Without one, the log
+    says that the steps were not compared.
     """
     languages = direction_of(task)
     if all(languages) and set(languages) != {data.source, data.target}:
@@ -174,6 +222,11 @@ def refuse_other_text(data: DataFolder, task: Any) -> None:
         )
     above = data_of(task).resolve().parent
     if not (above / data_folder.NAME).is_file():
+        logger.warning(
+            "nothing tells by which steps the student's text was prepared; they have to be those "
+            "of --teacher-data %s",
+            data.path,
+        )
         return
     own = data_folder.read(above)
     if not all(languages) and own.source != data.source:

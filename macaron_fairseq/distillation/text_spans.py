@@ -61,6 +61,14 @@ class Words:
         starts = ~follows & ~special
         return (starts.long().cumsum(1) - 1).masked_fill(special, -1)
 
+    def describe(self) -> str:
+        """Where words end, for the log."""
+        if self.is_bpe:
+            return f"a word goes on after {SUBWORD_NMT}"
+        if self.is_sentencepiece:
+            return f"a word begins with {SENTENCEPIECE}"
+        return "each token is a word"
+
     def certain(self, tokens: Tensor, numbers: Tensor) -> Tensor:
         """How many words each sentence begins with, of which no unknown token hides an end.
 
@@ -99,12 +107,12 @@ class Phrases:
             if not PHRASE_LINE.fullmatch(line) or any(a > b for a, b in pairs(line)):
                 raise UserError(f"{path}, line {number}, is not as expected: {FORMAT}")
 
-    def check(self, sentences: int) -> None:
+    def check(self, sentences: int, hint: str = "") -> None:
         """Raise a `UserError` if the training data has another number of sentences."""
         if sentences != len(self.lines):
             raise UserError(
                 f"{self.path} has {len(self.lines)} lines, but the training data {sentences} "
-                f"sentences: {FORMAT}"
+                f"sentences: {FORMAT}{hint}"
             )
 
     def of(self, sentences: Tensor) -> Tensor:

@@ -39,6 +39,14 @@ class Mixture:
         """By what the divergence enters the loss: w c."""
         return self.weight * (self.temperature**2 if self.is_squared else 1.0)
 
+    def formula(self) -> str:
+        """The loss in words, for the log."""
+        cross_entropy = f"{1 - self.weight:g} label-smoothed CE"
+        if not self.weight:
+            return cross_entropy
+        factor = f"{self.weight:g}{' T^2' * self.is_squared}"
+        return f"{cross_entropy} + {factor} KL(teacher || student), T = {self.temperature:g}"
+
 
 def projected(features: Tensor, weight: Tensor) -> Logits:
     """The logits of a linear layer without bias, of features (tokens, dim), when asked for."""

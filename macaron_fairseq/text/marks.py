@@ -55,14 +55,18 @@ def mark_of(tokens: Sequence[str], counts: Sequence[int] | None = None) -> str:
     return mark if found[mark] and 1000 * found[mark] >= sum(counts) else ""
 
 
-def refuse_suffixes(tokens: Iterable[str]) -> None:
-    """Raise a `UserError` if SentencePiece writes its mark behind words, not before them."""
+def refuse_suffixes(tokens: Iterable[str], way_out: str) -> None:
+    """Raise a `UserError` if SentencePiece writes its mark behind words, not before them.
+
+    Args:
+        tokens: of a text, or a dictionary's symbols.
+        way_out: what can be done about it, as the end of a sentence.
+    """
     balance = sum(x.startswith(SENTENCEPIECE) - x.endswith(SENTENCEPIECE) for x in tokens)
     if balance < 0:
         raise UserError(
             f"SentencePiece's marks ({SENTENCEPIECE}) are behind the words, by its option "
-            "--treat_whitespace_as_suffix: they are to be before. --trajectory-spans tokens "
-            "compares no words"
+            f"--treat_whitespace_as_suffix: {way_out}"
         )
 
 

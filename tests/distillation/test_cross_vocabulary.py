@@ -1,9 +1,11 @@
 """A student and a teacher with their own BPE and dictionary: tokens, spans, losses, training."""
 
 import copy
+import dataclasses
 import hashlib
 import json
 import logging
+import shutil
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -39,9 +41,10 @@ from macaron_fairseq.distillation.cross_vocabulary import (
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
+from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT
 from macaron_fairseq.text.tokenization import bpe
 
 LETTERS = "abcd"
@@ -747,7 +750,8 @@ def test_data_folders_that_do_not_go_with_the_student_are_refused(world, tmp_pat
     assert "dict.de.txt is missing" in found
     folder = made("no code")
     (tmp_path / "no code" / "code").unlink()
-    assert "cannot read the BPE codes" in refusal(world, teacher_data=folder)
+    found = refusal(world, teacher_data=folder)
+    assert "no code has no code, the merges of subword-nmt: across vocabularies the" in found
     found = refusal(world, world.lm, teacher=world.lm_path, teacher_data=made("no lm"))
     assert "dict.txt is missing" in found
     found = refusal(world, world.lm, teacher=world.lm_path, teacher_data=made("fr", source="fr"))
@@ -759,6 +763,47 @@ def test_data_folders_that_do_not_go_with_the_student_are_refused(world, tmp_pat
     assert "dict.txt is not the file that it was, as " in found
     student = str(world.folder / "student")
     assert "embeds 16 source types, but" in refusal(world, teacher_data=student)
+
+
+def test_a_folder_with_other_dictionaries_than_the_teachers_is_refused(world, tmp_path, caplog):
+    """Of as many types: the folder tells that the checkpoint names. Without one it is said."""
+    path, own = str(tmp_path / "t.pt"), str(Path(world.data) / "data-bin")
+    languages = {"source_lang": "en", "target_lang": "de"}
+    its = TranslationTask(TranslationConfig(**languages), world.theirs, world.theirs)
+    save(path, *LARGER, for_task=its, data=own, **languages)
+    make(Ours, for_task=world.task, teacher=path, teacher_data=world.data)
+    assert "nothing tells" not in caplog.text
+    copied = shutil.copytree(world.data, tmp_path / "copied")
+    make(Ours, for_task=world.task, teacher=path, teacher_data=str(copied))
+    assert "nothing tells its BPE merges, which were not compared" in caplog.text
+    assert "nothing tells its dict" not in caplog.text
+    for file in (copied / "data-bin").iterdir():
+        first, second, *rest = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([second, first, *rest]))
+    assert refusal(world, teacher=path, teacher_data=str(copied)) == (
+        f"--teacher {path} was trained with another dict.en.txt than --teacher-data {copied} has: "
+        "give the data folder that it was trained with"
+    )
+    save(path, *LARGER, for_task=its, data="/gone", **languages)
+    make(Ours, for_task=world.task, teacher=path, teacher_data=str(copied))
+    assert "nothing tells its dict.de.txt, so only its size was compared" in caplog.text
+
+
+def test_steps_of_a_student_that_nothing_tells_are_said(world, tmp_path, caplog):
+    task = copy.copy(world.task)
+    task.cfg = dataclasses.replace(world.task.cfg, data=str(tmp_path / "data-bin"))
+    make(Ours, for_task=task, teacher=world.path, teacher_data=world.data)
+    assert "by which steps the student's text was prepared; they have to be those" in caplog.text
+    caplog.clear()
+    make(Ours, for_task=world.task, teacher=world.path, teacher_data=world.data)
+    assert "by which steps" not in caplog.text
+
+
+def test_the_mark_of_the_other_way_to_cut_words_is_text():
+    """Both signs may stand in any text."""
+    assert bare("x@@", SUBWORD_NMT) == bare("\u2581x", SENTENCEPIECE) == "x"
+    assert bare("\u2581@@", SENTENCEPIECE) == "@@"
+    assert bare("\u2581x@@", SUBWORD_NMT) == "\u2581x"
 
 
 def test_a_teacher_of_another_direction_is_refused(world, tmp_path):

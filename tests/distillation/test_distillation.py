@@ -193,6 +193,7 @@ def test_a_student_that_equals_its_teacher_gets_the_teachers_entropy_and_no_grad
     [
         {},
         {"distill_temperature": 2.0, "distill_weight": 0.7},
+        {"distill_temperature": 2.0, "no_temperature_squared": True},
         {"ignore_prefix_size": 2, "sentence_avg": True, "report_accuracy": True},
     ],
 )
@@ -205,9 +206,8 @@ def test_the_criterion_is_the_formula_on_whole_models(name, options, files):
     counted = target.ne(PAD)
     logits = [x(**data["net_input"])[0][:, first:][counted] for x in (model, *files.models)]
     w, temperature = options.get("distill_weight", 0.5), options.get("distill_temperature", 1.0)
-    expected, kl, entropy = formula(
-        logits[0], logits[1:], target[counted], w, temperature, squared=True
-    )
+    squared = "no_temperature_squared" not in options
+    expected, kl, entropy = formula(logits[0], logits[1:], target[counted], w, temperature, squared)
     model.zero_grad()
     (3 * expected).backward()
     found = ours.log["kd_loss"], ours.log["teacher_entropy"], ours.loss
@@ -236,6 +236,20 @@ def test_models_without_a_plain_projection_give_the_same(which, files, monkeypat
         monkeypatch.setattr(teacher_files, "load_models", hooked)
     found = taught(model, sample(), teacher=files.both, distill_temperature=2.0)
     assert_same(found, expected, tolerance=2e-5)
+
+
+def test_a_teacher_with_an_adaptive_softmax_says_its_whole_distribution(tmp_path):
+    """fairseq's own log-probabilities of all types."""
+    path, data, model = tmp_path / "t.pt", sample(), build(STUDENT, *FLAGS).train()
+    teacher = save(path, *FLAGS, "--adaptive-softmax-cutoff", "20,40").eval()
+    counted = data["target"].ne(PAD)
+    features = teacher(**data["net_input"])[0]
+    theirs = teacher.decoder.adaptive_softmax.get_log_prob(features, None)[counted]
+    ours = model(**data["net_input"])[0][counted]
+    expected, kl, _ = formula(ours, [theirs], data["target"][counted], 0.5, 2.0, squared=True)
+    found = taught(model, data, teacher=str(path), distill_temperature=2.0)
+    assert float(found.loss) == pytest.approx(float(expected), rel=1e-5)
+    assert float(found.log["kd_loss"]) == pytest.approx(float(kl), rel=1e-5)
 
 
 def test_the_loss_of_each_token_sums_up_to_the_loss(files):
@@ -349,13 +363,32 @@ def test_loading_a_teacher_leaves_the_students_task_alone(files):
     assert for_task.sequence_generator == "the student's"
 
 
-def test_the_log_says_what_the_loss_is(files, caplog):
+@pytest.mark.parametrize(
+    ("options", "formula"),
+    [
+        ({"distill_temperature": 2.0}, "0.5 label-smoothed CE + 0.5 T^2 KL(teacher || student), T"),
+        (
+            {"distill_temperature": 2.0, "distill_weight": 0.7, "no_temperature_squared": True},
+            "0.3 label-smoothed CE + 0.7 KL(teacher || student), T",
+        ),
+    ],
+)
+def test_the_log_says_what_the_loss_is(options, formula, files, caplog):
     with caplog.at_level(logging.INFO):
-        make(Ours, for_task=translation(), teacher=files.both, distill_temperature=2.0)
-    expected = (
-        "2 teacher(s); loss = 0.5 label-smoothed CE + 2 KL at temperature 2, with the factor T^2"
-    )
-    assert expected in caplog.text
+        make(Ours, for_task=translation(), teacher=files.both, **options)
+    assert f"2 teacher(s); loss = {formula} = 2\n" in caplog.text
+
+
+def test_the_log_names_no_divergence_without_weight(files, caplog):
+    with caplog.at_level(logging.INFO):
+        make(
+            Ours,
+            for_task=translation(),
+            teacher=str(files.paths[0]),
+            distill_weight=0.0,
+            trajectory_weight=2.0,
+        )
+    assert "1 teacher(s); loss = 1 label-smoothed CE\n" in caplog.text
 
 
 # --- bad input -----------------------------------------------------------------------------------
@@ -471,7 +504,7 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
             "".join(f"v{i} 1\n" for i in range(60)), encoding="utf-8"
         )
     found = refusal(tmp_path / "t.pt", for_task)
-    assert "was trained with another dict.de.txt than the student's" in found
+    assert "was trained with another dict.de.txt than the student has: train" in found
     assert "--srcdict" in found and "--teacher-data FOLDER" in found
 
 

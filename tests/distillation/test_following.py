@@ -747,6 +747,11 @@ def test_phrases_of_other_data_are_refused_before_the_first_update(tmp_path, tea
     with pytest.raises(SystemExit, match="has 5 lines, but the training data 6 sentences") as end:
         ours(model, data)
     assert not isinstance(end.value, Exception)  # after which fairseq would save crash.pt
+    assert "--sample-break-mode" not in str(end.value)
+    ours.following.task = LanguageModelingTask(LanguageModelingConfig(), dictionary(), dictionary())
+    ours.following.task.datasets["train"] = range(2)
+    with pytest.raises(SystemExit, match=r"; with --sample-break-mode eos a line of text is one$"):
+        ours.following.check_phrases()
 
 
 def test_phrases_of_data_in_several_folders_are_refused(tmp_path, teacher):
@@ -885,7 +890,7 @@ def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="--trajectory-encoder-layers 1:1 has no effect"):
         Plan(encoder_layers="1:1").pairs(student, models[1])
     with Spy() as spy:
-        loss, _, log = ours(student, data)
+        loss, size, log = ours(student, data)
     assert spy.rows < 24  # targets
     logits = [x(**data["net_input"])[0][tokens.ne(PAD)] for x in models]
     kl = torch.distributions.kl_divergence(
@@ -894,6 +899,20 @@ def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
     assert float(log["kd_loss"]) == pytest.approx(float(kl.sum()), rel=1e-5)
     loss.backward()
     assert float(loss) == pytest.approx(float(log["kd_loss"] + log["trajectory_loss"]), rel=1e-5)
+
+    states = [x(**data["net_input"])[1]["inner_states"] for x in models]
+    for model, of_model in zip(models, states, strict=True):
+        of_model[-1] = after_norm(model, "decoder", of_model[-1])
+    distances = []
+    for met, linear in zip([(1, 2), (2, 4)], ours.following.maps["decoder"], strict=True):
+        rows = []
+        for row, kept in enumerate(tokens.ne(PAD)):
+            both = (of[n][:, row][kept].detach() for of, n in zip(states, met, strict=True))
+            words = [[i] for i, x in enumerate(tokens[row][kept].tolist()) if x != d.eos()]
+            rows.append((*both, words))
+        distances.append(plain_mta(rows, linear))
+    expected = size * sum(distances) / 2
+    assert float(log["trajectory_loss"]) == pytest.approx(expected, rel=1e-5)
 
 
 # --- training ------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Training sets of a teacher's translations, by the stored model, which reverses strings."""
 
+import hashlib
 import json
 import os
 import random
@@ -107,7 +108,8 @@ def test_it_is_a_data_folder_like_any_other(folder, whole):
     found = json.loads(whole["preprocessing.json"])
     assert found["fingerprint"] == data_folder.fingerprint(out / "data-bin")
     assert found["distilled"]["of_fingerprint"] == data_folder.fingerprint(folder.data / "data-bin")
-    assert found["distilled"]["teacher"][0]["name"] == "noisy.pt"
+    sha256 = hashlib.sha256(folder.teacher.read_bytes()).hexdigest()
+    assert found["distilled"]["teacher"] == [{"name": "noisy.pt", "sha256": sha256}]
     # Raw text is what the command translate makes of these sentences.
     (folder.path / "in").write_text("\n".join(" ".join(x) for x, _ in folder.pairs) + "\n")
     cli.main(
@@ -409,12 +411,12 @@ MISTAKES = {
     "direction": (
         {"teacher": of_other_direction},
         [],
-        "translates from de to en, the student from en to de",
+        "translates from de to en, --data .* from en to de: give a teacher of the same",
     ),
     "dictionaries": (
         {"teacher": of_other_dictionaries},
         [],
-        "with another dict.de.txt than the student's.*or give the data that it was trained with",
+        "with another dict.de.txt than --data .* has: give the data that it was trained with$",
     ),
     "beam": ({}, ["--best-of", "6"], "--best-of 6 needs as many hypotheses: give --beam 6"),
     "no training set": (

@@ -34,10 +34,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def translate(folder, output, *words, path=None):
+def translate(folder, output, *words, path=None, text=None):
     cli.main(
         ["translate", "--path", str(path or folder / "noisy.pt"), "--data", str(folder / "data")]
-        + ["--cpu", "--batch-lines", "4", str(folder / "in"), "-o", str(output), *words]
+        + ["--cpu", "--batch-lines", "4", str(text or folder / "in"), "-o", str(output), *words]
     )
 
 
@@ -209,6 +209,9 @@ def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
         codes.write("a b\n")
     with pytest.raises(UserError, match=r"was made with data [0-9a-f ]+, and now it is [0-9a-f ]+"):
         translate(folder, out, "--shard", "2/2", "--data", str(other))
+    (changed := tmp_path / "in").write_text((folder / "in").read_text().replace("a", "b", 1))
+    with pytest.raises(UserError, match=r"was made with source [0-9a-f]+, and now it is [0-9a-f]+"):
+        translate(folder, out, "--shard", "2/2", text=changed)
     translate(folder, out, "--shard", "2/2")
     (part, *_) = sorted((tmp_path / "out.parts").iterdir())
     content = part.read_text("utf-8")

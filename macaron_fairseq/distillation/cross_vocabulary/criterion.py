@@ -24,6 +24,7 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     LOSSES,
     MINED,
     SRA,
+    ULD,
     MinEd,
     Pass,
     Sra,
@@ -223,7 +224,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             self.mined = MinEd(recoder, self.temperature)
         shared, own, theirs = counts
         said = f"loss = {1 - self.weight:g} label-smoothed CE + {self.weight:g} {self.kind}"
+        if self.kind != ULD:
+            said += f" at T = {self.temperature:g}, without a factor T^2"
         said += f"; of {own} and {theirs} types {shared} are shared{layers}"
+        said += f"; {recoder.words.describe()}"
         logger.info("%s", said)
 
     def forward(

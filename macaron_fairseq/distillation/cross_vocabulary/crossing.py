@@ -24,6 +24,7 @@ from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
 from macaron_fairseq.fast.chunked_loss import chunks
+from macaron_fairseq.text.marks import SUBWORD_NMT
 
 SRA, ULD, MINED = LOSSES = "sra", "uld", "mined"
 
@@ -314,6 +315,7 @@ class MinEd:
             UserError: if rapidfuzz is not installed.
         """
         self.student, self.teacher = recoder.student, recoder.teacher
+        self.mark = recoder.mark  # of the student's tokens
         self.to_student = minimum_edit.nearest_types(
             recoder.comparable(), self.teacher.symbols, self.student.nspecial
         )
@@ -330,8 +332,8 @@ class MinEd:
             read = [one[i] for i in places.tolist()]
             others = [token for token in other if token != teacher.padding]
             texts = (
-                [bare(self.student[token]) for token in read],
-                [bare(self.teacher[token]) for token in others],
+                [bare(self.student[token], self.mark) for token in read],
+                [bare(self.teacher[token], SUBWORD_NMT) for token in others],
             )
             found = minimum_edit.matches(read, others, texts, self.to_student)
             met[row, places] = torch.tensor(found, dtype=torch.long, device=met.device)

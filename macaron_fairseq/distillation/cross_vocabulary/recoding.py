@@ -46,8 +46,9 @@ class Recoder:
         self.teacher = teacher
         self.segment = segment
         self.words = Words(student)
+        self.mark = SENTENCEPIECE if self.words.is_sentencepiece else SUBWORD_NMT
         if self.words.is_sentencepiece:
-            refuse_suffixes(self.student.symbols)
+            refuse_suffixes(self.student.symbols, "cut the student's text with marks before them")
         # As sets, since looking into a tensor takes microseconds for each word.
         self.goes_on, self.is_inside = (
             {*marks.nonzero().flatten().tolist()}
@@ -141,15 +142,15 @@ class Recoder:
         """
         if self.student.unk() in tokens:
             return (self.teacher.unk(),), ()
-        texts = [bare(self.student[token]) for token in tokens]
+        texts = [bare(self.student[token], self.mark) for token in tokens]
         parts = self.segment("".join(texts)).split()
-        spans = common_spans(ends(texts), ends([bare(part) for part in parts]))
+        spans = common_spans(ends(texts), ends([bare(part, SUBWORD_NMT) for part in parts]))
         return tuple(map(self.teacher.index, parts)), tuple(zip(*spans, strict=True))
 
 
-def bare(symbol: str) -> str:
-    """The text of a part of a word, without the marks of BPE."""
-    return symbol.removesuffix(SUBWORD_NMT).removeprefix(SENTENCEPIECE)
+def bare(symbol: str, mark: str) -> str:
+    """The text of a part of a word, without the mark of what cut it; the other one is text."""
+    return symbol.removeprefix(mark) if mark == SENTENCEPIECE else symbol.removesuffix(mark)
 
 
 def ends(texts: Sequence[str]) -> list[int]:

@@ -194,5 +194,4 @@ def refuse_other_teacher(path: str, training: TrainingSet) -> None:
     )
     task = TranslationTask(config, *training.dictionaries)
     for name in path.split(os.pathsep):
-        way_out = "or give the data that it was trained with"
-        teacher_fit.refuse_other_training(Path(name), task, way_out)
+        teacher_fit.refuse_other_training(Path(name), task, f"--data {data.path}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
@@ -81,7 +82,8 @@ class Following(Maps):
         self.words = {side: Words(dictionaries[side]) for side in self.pairs}
         for side, words in self.words.items():
             if words.is_sentencepiece and {*self.kinds[side]} - {TOKENS}:
-                refuse_suffixes(dictionaries[side].symbols)
+                way_out = "give --trajectory-spans tokens, which compares no words"
+                refuse_suffixes(dictionaries[side].symbols, way_out)
         self.padding = {side: dictionaries[side].pad() for side in self.pairs}
         files = {ENCODER: plan.source_phrases, DECODER: plan.target_phrases}
         self.phrases = {}
@@ -151,8 +153,10 @@ class Following(Maps):
         """Compare the files of phrases with the training data, once it is loaded."""
         data = self.task.datasets.get(self.subset)
         if data is not None and data is not self.checked:
+            is_text = isinstance(self.task, LanguageModelingTask)
+            hint = "; with --sample-break-mode eos a line of text is one" * is_text
             for phrases in self.phrases.values():
-                phrases.check(len(data))
+                phrases.check(len(data), hint)
             self.checked = data
 
     def get_extra_state(self) -> dict[str, str]:
@@ -168,5 +172,6 @@ class Following(Maps):
                 f"{i} to {j} on {kind}"
                 for (i, j), kind in zip(pairs, self.kinds[side], strict=True)
             )
-            found.append(f"{side} layers {met}")
+            words = f" ({self.words[side].describe()})" * bool({*self.kinds[side]} - {TOKENS})
+            found.append(f"{side} layers {met}{words}")
         return "; ".join(found)

@@ -94,7 +94,7 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
     tokens = [token for text in begin for token in text.split()]
     mark = mark_of(tokens)
     if mark == SENTENCEPIECE:
-        refuse_suffixes(tokens)
+        refuse_suffixes(tokens, "give text with marks before them")
 
     def docs() -> Iterator[Any]:
         for text in chain(begin, texts):
