@@ -7,13 +7,13 @@ import logging
 import math
 import os
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, teachers, text_spans
 from macaron_fairseq.distillation.layers import States
-from macaron_fairseq.distillation.memory import Answer, Place
+from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion, refuse_numbers
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
@@ -175,7 +175,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     f"--teacher {teacher}"
                 )
         self.following: Following | None = None
-        self.teacher_states: States | None = None  # of the batch that is being learnt
+        self.answers: list[Logits] = []  # the teachers', of the batch that is being learnt
         self.sums: dict[str, Tensor] = {}  # what it adds to the log
         self.teachers: teachers.Teachers | None = None
         if distill_weight or trajectory_weight:
@@ -225,28 +225,28 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         """
         if not self.is_taught(model):
             return super().forward(model, sample, reduce)
-        self.sums = {}
-        follows = self.following is not None and reduce
-        with layers.recorded(unwrap(model)) if follows else nullcontext() as states:
+        following, self.sums = self.following if reduce else None, {}
+        # Before the student, whose pass fills the memory of the device.
+        self.answers, first = self.ask(sample)
+        places = following.student_places if following else ()
+        with layers.recorded(unwrap(model), places) as states:
             loss, sample_size, log = super().forward(model, sample, reduce)
-        if self.following is not None and states is not None:
-            assert self.teacher_states is not None
+        self.answers = []  # they are as large as the batch
+        if following:
             with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
-                distance = sample_size * self.following(states, self.teacher_states, sample)
+                distance = sample_size * following(states, first, sample)
             self.sums["trajectory_loss"] = distance.detach()  # or the log would keep its graph
             loss = loss + self.trajectory_weight * distance
             log["loss"] = loss.data
-        self.refuse_nan()
-        self.teacher_states = None  # they are as large as the batch
+        self.refuse_nan(first.states)
         return loss, sample_size, {**log, **{name: x.data for name, x in self.sums.items()}}
 
-    def refuse_nan(self) -> None:
+    def refuse_nan(self, states: States) -> None:
         """Raise a `SystemExit` if something was not finite, and the teacher is why."""
-        entropy = self.sums.get("teacher_entropy")
+        entropy, distance = (self.sums.get(x) for x in ("teacher_entropy", "trajectory_loss"))
         is_bad = entropy is not None and not torch.isfinite(entropy)
-        distance, states = self.sums.get("trajectory_loss"), self.teacher_states
-        if distance is not None and states is not None and not torch.isfinite(distance):
-            is_bad = is_bad or not states.are_finite()
+        if distance is not None and not torch.isfinite(distance):
+            is_bad = is_bad or not all(x.isfinite().all() for x in states.values())
         if is_bad:
             raise SystemExit(teachers.NOT_FINITE)  # after a `UserError` fairseq saves crash.pt
 
@@ -260,14 +260,13 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         """Return the sums over the target tokens of the loss, and of the NLL for the log."""
         if not self.is_taught(model):
             return super().compute_loss(model, net_output, sample, reduce)
-        answers = self.ask(sample)
         if not self.mixture.weight:
             return super().compute_loss(model, net_output, sample, reduce)
         if "features_only" not in sample["net_input"]:
-            return self.compute_unchunked(model, net_output, sample, reduce, answers)
+            return self.compute_unchunked(model, net_output, sample, reduce)
         features, weight, target = self.select(model, net_output, sample)
         loss, nll, kl, entropy = distilled_loss(
-            features, weight, target, self.eps, self.mixture, answers, products_dtype(model)
+            features, weight, target, self.eps, self.mixture, self.answers, products_dtype(model)
         )
         self.sums.update(kd_loss=kl, teacher_entropy=entropy)
         return loss, nll
@@ -278,14 +277,15 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         net_output: Any,
         sample: dict[str, Any],
         reduce: bool,
-        answers: Sequence[Logits],
     ) -> tuple[Tensor, Tensor]:
         """The same for any model, with matrices of all tokens by types."""
-        loss, nll = super().compute_loss(model, net_output, sample, reduce)
         log_p, target = self.get_lprobs_and_target(model, net_output, sample)
+        loss, nll = label_smoothed_nll_loss(
+            log_p, target, self.eps, ignore_index=self.padding_idx, reduce=reduce
+        )
         counted = target.ne(self.padding_idx)
         with teachers.undisturbed(log_p.device):
-            everything = [answer(slice(None)) for answer in answers]
+            everything = [answer(slice(None)) for answer in self.answers]
         kl, entropy = divergence(log_p[counted], everything, self.mixture.temperature)
         self.sums.update(kd_loss=kl.sum().detach(), teacher_entropy=entropy.sum())
         if reduce:
@@ -294,25 +294,22 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             kl = torch.zeros_like(loss[:, 0]).masked_scatter(counted, kl).unsqueeze(1)
         return (1 - self.mixture.weight) * loss + self.mixture.factor * kl, nll
 
-    def ask(self, sample: dict[str, Any]) -> list[Logits]:
+    def ask(self, sample: dict[str, Any]) -> tuple[list[Logits], Answer]:
         """What each teacher says of the target tokens that count, if that has a weight.
 
-        Without one the first teacher alone is asked, for its states.
+        And what the first one's pass found. Without a weight it alone is asked, for its states.
         """
         assert self.teachers is not None
         has_weight = self.mixture.weight > 0
-        # What the student's criterion asked of it, which not every model knows.
-        own = "features_only", "alignment_layer"
-        inputs = {k: v for k, v in sample["net_input"].items() if k not in own}
         answers: list[Logits] = []
+        first = None
         for number, model in enumerate(self.teachers.models):
-            places = self.following.places if self.following and not number else ()
+            following = None if number else self.following
             with teachers.undisturbed(sample["target"].device):
                 gives_features = takes_features(self, model)
-            asked = partial(read, places, gives_features, has_weight)
-            found = self.teachers.answer(number, inputs, asked)
-            if places:
-                self.teacher_states = States.of(found.states)
+            asked = partial(read, following, gives_features, has_weight)
+            found = self.teachers.answer(number, sample["net_input"], asked)
+            first = first or found
             if not has_weight:
                 break
             output = found.output, None
@@ -323,7 +320,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 with teachers.undisturbed(sample["target"].device):
                     log_q, target = self.get_lprobs_and_target(model, output, sample)
                 answers.append(log_q[target.ne(self.padding_idx)].__getitem__)
-        return answers
+        assert first is not None
+        return answers, first
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -342,21 +340,22 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
 
 def read(
-    places: Sequence[Place],
+    following: Following | None,
     gives_features: bool,
     has_output: bool,
     model: Any,
     inputs: Mapping[str, Any],
 ) -> Answer:
-    """A teacher's pass: its output, and its states after some layers.
+    """A teacher's pass: its output, and its states that a student follows.
 
     Args:
-        places: side and number of these layers.
+        following: that student's.
         gives_features: whether the output is features, of which a plain projection makes logits.
         has_output: whether the output is wanted.
         model: a teacher.
         inputs: the "net_input" of a batch.
     """
-    with layers.recorded(model) if places else nullcontext() as states:
+    with layers.recorded(model, following.teacher_places if following else ()) as states:
         output = model(**(for_features(inputs) if gives_features else inputs))
-    return Answer(output[0] if has_output else None, states.raw(places) if states else {})
+    weights = following.weights(states, inputs) if following else {}
+    return Answer(output[0] if has_output else None, states, weights)

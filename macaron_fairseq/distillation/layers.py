@@ -1,6 +1,6 @@
 """The layers of a model, and the states that a pass goes through. `layer_plan` pairs layers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from macaron_fairseq.common.errors import UserError
 
 SIDES = ENCODER, DECODER = "encoder", "decoder"
+
+Place = tuple[str, int]  # a side of a model, and the number of a layer, from 1
+States = dict[Place, Tensor]  # after layers, (batch, length, channel)
 
 
 def layers_of(model: Any) -> dict[str, Sequence[Any]]:
@@ -44,72 +47,40 @@ def refuse_layer_dropout(model: Any, side: str) -> None:
         )
 
 
-class States:
-    """The states that one pass of a model went through, side by side."""
-
-    def __init__(self) -> None:
-        self.after: dict[str, dict[int, Tensor]] = {side: {} for side in SIDES}
-
-    def raw(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Tensor]:
-        """The states after some layers that ran, (length, batch, channel)."""
-        return {(side, number): self.after[side][number] for side, number in places}
-
-    @classmethod
-    def of(cls, found: Mapping[tuple[str, int], Tensor]) -> "States":
-        """Those that `raw` gave."""
-        states = cls()
-        for (side, number), state in found.items():
-            states.after[side][number] = state
-        return states
-
-    def __getitem__(self, place: tuple[str, int]) -> Tensor:
-        """The state after a side's layer, counted from 1, see `recorded`; (batch, length, channel).
-
-        Raises:
-            KeyError: if the layer did not run; `refuse_layer_dropout` has refused what lets it.
-        """
-        side, number = place
-        return self.after[side][number].transpose(0, 1)
-
-    def are_finite(self) -> bool:
-        """Whether none holds NaN or infinity."""
-        return all(bool(x.isfinite().all()) for side in self.after.values() for x in side.values())
-
-
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[States]:
-    """Keep the states of the passes of a model; the last pass counts.
+def recorded(model: nn.Module, places: Collection[Place]) -> Iterator[States]:
+    """Keep the states after some layers of the passes of a model; the last pass counts.
 
     That of a side's last layer is the one after its final LayerNorm, if it has one. So the authors
-    of MTA and the teachers of SRA have it: Hugging Face's last hidden state is normalised.
+    of MTA and the teachers of SRA have it: Hugging Face's last hidden state is normalised. A layer
+    that did not run has none; `refuse_layer_dropout` has refused what lets it.
 
     Raises:
-        UserError: if it is no Transformer.
+        UserError: if it is no Transformer, and there are places.
     """
-    states = States()
+    states: States = {}
     sides = layers_of(model)
-    if not sides:
+    if places and not sides:
         raise UserError(
             f"a {type(model).__name__} has no layers to follow: translation models and causal "
             "language models have"
         )
 
-    def keep(side: str, number: int, module: nn.Module, inputs: Any, output: Any) -> None:
-        states.after[side][number] = output[0] if isinstance(output, tuple) else output
+    def keep(place: Place, module: nn.Module, inputs: Any, output: Any) -> None:
+        state = output[0] if isinstance(output, tuple) else output
+        states[place] = state.transpose(0, 1)
 
-    hooks = [
-        layer.register_forward_hook(partial(keep, side, number))
-        for side, layers in sides.items()
-        for number, layer in enumerate(layers, 1)
-    ]
+    def keep_last(place: Place, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if place in states:  # or else the layer was left out
+            keep(place, module, inputs, output)
 
-    def keep_last(side: str, number: int, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        if number in states.after[side]:  # or else the layer was left out
-            states.after[side][number] = output
-
-    for side, layers in sides.items():
-        if norm := getattr(getattr(model, side), "layer_norm", None):
-            hooks.append(norm.register_forward_hook(partial(keep_last, side, len(layers))))
+    hooks = []
+    for side, number in places:
+        layer = sides[side][number - 1]
+        hooks.append(layer.register_forward_hook(partial(keep, (side, number))))
+        norm = getattr(getattr(model, side), "layer_norm", None)
+        if norm is not None and number == len(sides[side]):
+            hooks.append(norm.register_forward_hook(partial(keep_last, (side, number))))
     try:
         yield states
     finally:

@@ -51,8 +51,13 @@ class Maps(nn.Module):
             self.maps[side] = nn.ModuleList([Map(*x, bias=bias) for x in self.widths[side]])
 
     @property
-    def places(self) -> list[tuple[str, int]]:
-        """The teacher's layers that are compared: their sides and numbers."""
+    def student_places(self) -> list[layers.Place]:
+        """The student's layers that are compared."""
+        return [(side, i) for side, met in self.pairs.items() for i, _ in met]
+
+    @property
+    def teacher_places(self) -> list[layers.Place]:
+        """The teacher's layers that they meet."""
         return [(side, j) for side, met in self.pairs.items() for _, j in met]
 
     def get_extra_state(self) -> dict[str, str]:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Place = tuple[str, int]  # a side of a model, and the number of a layer, from 1
+from macaron_fairseq.distillation.layers import Place, States
+
 Key = tuple[int, bytes]  # a teacher's number, and what stands for a batch
 
 GIBIBYTE = 2**30
@@ -26,22 +27,29 @@ class Answer:
     """What a teacher's pass over a batch found, as far as a loss asks for it."""
 
     output: Tensor | None = None  # features, or logits where a projection is not plain
-    states: dict[Place, Tensor] = field(default_factory=dict)  # after layers
-    queries: dict[Place, Tensor] = field(default_factory=dict)  # what their self-attention read
+    states: States = field(default_factory=dict)
+    weights: dict[Place, Tensor] = field(default_factory=dict)  # of its tokens, (batch, length)
 
     def nbytes(self) -> int:
-        """How many bytes it holds."""
-        own = 0 if self.output is None else self.output.nbytes
-        return own + sum(x.nbytes for x in (*self.states.values(), *self.queries.values()))
+        """How many bytes it holds; a last state that is also the output counts once."""
+        own = [] if self.output is None else [self.output]
+        found = [*own, *self.states.values(), *self.weights.values()]
+        return sum({place_in_memory(x): x.nbytes for x in found}.values())
 
     def to(self, device: torch.device | str, copy: bool = False) -> "Answer":
         """The same on a device; a copy if it is there already and one is asked for."""
-        states, queries = (
-            {place: x.to(device, copy=copy) for place, x in of.items()}
-            for of in (self.states, self.queries)
+        moved: dict[Any, Tensor] = {}
+
+        def move(x: Tensor) -> Tensor:
+            if (own := place_in_memory(x)) not in moved:
+                moved[own] = x.to(device, copy=copy)
+            return moved[own]
+
+        output = None if self.output is None else move(self.output)
+        states, weights = (
+            {place: move(x) for place, x in of.items()} for of in (self.states, self.weights)
         )
-        output = None if self.output is None else self.output.to(device, copy=copy)
-        return Answer(output, states, queries)
+        return Answer(output, states, weights)
 
 
 class Memory:
@@ -89,6 +97,11 @@ class Memory:
             )
         else:
             self.batches[key] = found.to("cpu", copy=True)
+
+
+def place_in_memory(x: Tensor) -> tuple[Any, ...]:
+    """What two tensors have in common that are one."""
+    return x.data_ptr(), x.shape, x.stride()
 
 
 def digest(inputs: Mapping[str, Any]) -> bytes:

@@ -174,13 +174,14 @@ def refuse_other_folder(
     """
     hashes = manifest.data_hashes(path)
     data.refuse_changed(hashes, f"the manifest.json of {path} says")
+    folder, own = training_data.folder(settings), data.path / "data-bin"
     for name, dictionary in dictionaries.items():
-        if is_as_trained(path, settings, data.path / "data-bin" / name, dictionary) is False:
+        if is_as_trained(path, settings, own / name, dictionary) is False:
             raise UserError(
                 f"--teacher {path} was trained with another {name} than --teacher-data {data.path} "
                 "has: give the data folder that it was trained with"
             )
-    if CODES not in hashes and training_data.folder(settings) != data.path.resolve() / "data-bin":
+    if CODES not in hashes and (folder is None or folder.resolve() != own.resolve()):
         logger.warning("--teacher %s: nothing tells its BPE merges, which were not compared", path)
 
 

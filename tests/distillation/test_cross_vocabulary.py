@@ -38,6 +38,7 @@ from macaron_fairseq.distillation.cross_vocabulary import (
     losses,
     minimum_edit,
 )
+from macaron_fairseq.distillation.cross_vocabulary.chunked_sum import chunked_sum
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
@@ -290,11 +291,12 @@ def test_what_the_teacher_cannot_read_is_cut_off(world, monkeypatch):
 def test_the_last_tokens_attention_is_what_the_layer_computes(arch, world):
     model = build(arch, *FLAGS, for_task=world.task)
     inputs = batch(world)["net_input"]
-    with last_token.attended(model) as found:
+    names = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
+    masks = {side: inputs[name].ne(PAD) for side, name in names.items()}
+    with last_token.attended(model, [(side, 2) for side in names], masks) as found:
         model(**inputs)
-    for side, name in (("encoder", "src_tokens"), ("decoder", "prev_output_tokens")):
-        mask = inputs[name].ne(PAD)
-        weights = found.weights(side, 2, mask)
+    for side, mask in masks.items():
+        weights = found[side, 2]
         for row, n in enumerate(mask.sum(1).tolist()):
             one = {key: x[row : row + 1] for key, x in inputs.items()}
             expected = attention_of_one(model, one, side)
@@ -319,11 +321,6 @@ def attention_of_one(model, inputs, side, layer=0):
     weights = network(**asked)[1].detach()
     heads = weights[:, 0] if weights.dim() == 4 else weights  # fairseq's own is their mean
     return heads[:, -1].sum(0) / heads[:, -1].sum()
-
-
-def test_a_layer_that_did_not_run_has_no_attention():
-    with pytest.raises(KeyError):
-        last_token.Attended().weights("encoder", 2, torch.tensor([[True, True, False]]))
 
 
 # --- SRA -----------------------------------------------------------------------------------------
@@ -522,7 +519,7 @@ def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
     last = "decoder", len(ours.teachers.models[0].decoder.layers)
     for kept in ours.teachers.memory.batches.values():
         assert kept.output is None and last in kept.states
-        assert (last in kept.queries) == (kind == "sra") and (
+        assert (last in kept.weights) == (kind == "sra") and (
             kind == "sra" or len(kept.states) == 1
         )
 
@@ -659,24 +656,100 @@ def test_of_ways_that_cost_the_same_the_shortest_is_taken():
     assert minimum_edit.warp([[0, 0], [0, 0]]) == [[0], [1]]
 
 
-def test_mined_is_kl_where_tokens_match_and_cross_entropy_elsewhere():
+def test_the_teachers_types_that_become_one_count_by_the_largest_logit():
     torch.manual_seed(1)
     student, teacher = torch.randn(3, 4).double(), torch.randn(3, 5).double()
     to_student = torch.tensor([0, 1, 1, 3, 3])
     mapped = minimum_edit.as_students(teacher, to_student, 4)
-    target, matched = torch.tensor([2, 0, 1]), torch.tensor([True, False, True])
-    found = minimum_edit.mined_loss(student, mapped, matched, target, 2.0)
+    found = losses.divergence(student, mapped, 2.0)
     expected = 0
     for row in range(3):
         p = (student[row] / 2).softmax(0)
-        if not matched[row]:
-            expected -= p[target[row]].log()
-            continue
         z = teacher[row]
         best = torch.stack([z[0], z[1:3].max(), z[3:].max()])  # nothing becomes type 2
         q = (best / 2).softmax(0)
         expected += (q * (q.log() - p[[0, 1, 3]].log())).sum()
     torch.testing.assert_close(found, expected)
+
+
+def test_mined_on_whole_models_is_by_token_what_it_is_by_hand(world, monkeypatch):
+    """Some tokens match, and others do not; two tokens are computed at a time."""
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2 * len(world.theirs) + 1)
+    model, data = student_of(world), batch(world)
+    options = {"cross_vocabulary_loss": "mined", "distill_weight": 1.0}
+    ours = taught(world, model, **options)
+    loss, *_ = ours(model, data)
+    loss.backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    read = crossing.cross(data, world_recoders(world), world.teacher).sample["net_input"]
+    z = model(**data["net_input"])[0]
+    t = world.teacher(**read)[0].detach()
+    expected, counts = 0, [0, 0]
+    for row, target in enumerate(data["target"]):
+        own = data["net_input"]["prev_output_tokens"][row][target.ne(PAD)].tolist()
+        other = [x for x in read["prev_output_tokens"][row].tolist() if x != PAD]
+        texts = [
+            [d[x].removesuffix("@@") for x in tokens]
+            for d, tokens in ((world.ours, own), (world.theirs, other))
+        ]
+        met = minimum_edit.matches(own, other, texts, ours.mined.to_student)
+        places = target.ne(PAD).nonzero().flatten().tolist()
+        for i, j in zip(places, met, strict=True):
+            counts[j >= 0] += 1
+            log_p = (z[row, i] / 2).log_softmax(0)
+            if j < 0:
+                expected = expected - log_p[target[i]]
+                continue
+            best = torch.full_like(log_p, minimum_edit.LOW)
+            for theirs, own_type in enumerate(ours.mined.to_student):
+                best[own_type] = max(best[own_type], t[row, j, theirs])
+            q = (best / 2).softmax(0)
+            expected = expected + (q * (q.clamp_min(1e-30).log() - log_p)).sum()
+    assert min(counts) > 3
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    expected.backward()
+    for name, p in model.named_parameters():
+        if name in found and not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(found[name], p.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [0, 7])
+def test_a_sum_in_chunks_and_its_gradients_are_those_of_the_whole(rows, monkeypatch):
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 3 * 5)  # three rows at a time
+    torch.manual_seed(1)
+    states = torch.randn(rows, 4, dtype=torch.double, requires_grad=True)
+    parameters = [torch.randn(5, n, dtype=torch.double, requires_grad=True) for n in (4, 1)]
+    constant, seen = torch.randn(rows, 5).double(), []
+
+    def loss(some, other):
+        seen.append(len(some))
+        weight, bias = parameters
+        return ((some @ weight.t() + bias.t()).log_softmax(1) * other).square().sum()
+
+    expected = loss(states, constant)
+    wanted = torch.autograd.grad(3 * expected, (states, *parameters), allow_unused=True)
+    seen.clear()
+    found = chunked_sum(loss, parameters[0], parameters, states, constant)
+    torch.testing.assert_close(found, expected)
+    gradients = torch.autograd.grad(3 * found, (states, *parameters))
+    torch.testing.assert_close(gradients, wanted)
+    assert seen == ([3, 3, 1] if rows else [])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_of_chunks_in_half_precision_are_added_up_in_full(dtype, monkeypatch):
+    """Two hundred chunks, of which each adds less than half precision has left beside the sum."""
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5)
+    states = torch.ones(200, 4, dtype=dtype, requires_grad=True)
+    weight = torch.zeros(5, 4, dtype=dtype, requires_grad=True)
+
+    def loss(some):
+        return 1.001 * (some @ weight.t())[:, 0].float().sum()
+
+    (found,) = torch.autograd.grad(chunked_sum(loss, weight, [weight], states), [weight])
+    assert found.dtype == dtype
+    torch.testing.assert_close(found[0].float(), torch.full((4,), 200.2), rtol=2e-3, atol=0)
 
 
 def test_mined_on_the_same_tokens_is_plain_kl(world):

@@ -28,8 +28,10 @@ def pieces():
     return spans.members_of_ranges(ranges, L)
 
 
-def pair(student, teacher, to_teacher=IDENTITY, members=None):
-    return LayerPair(student, teacher, pieces() if members is None else members, to_teacher)
+def pair(student, teacher, to_teacher=IDENTITY, members=None, mask=MASK):
+    weights = (trajectory.token_weights(x, mask) for x in (student, teacher))
+    members = pieces() if members is None else members
+    return LayerPair(student, teacher, *weights, members, to_teacher)
 
 
 def same_elsewhere(states, seed=9):
@@ -69,7 +71,7 @@ def test_three_spans_worked_out_by_hand():
     importance = torch.tensor([[0.5, 0.3, 0.2]]).double()
     to_teacher = nn.Linear(3, 2, bias=False).double()
     to_teacher.weight.data = torch.tensor([[1.0, 0, 0], [0, 1, -1]]).double()
-    found = align(LayerPair(student, teacher, members, to_teacher), mask, importance)
+    found = align(pair(student, teacher, to_teacher, members, mask), importance)
     # Only spans 1 and 2 differ, by 1: 2 (.5 .3) of 2 (.5 .3 + .5 .2 + .3 .2).
     assert float(found.structure) == pytest.approx(0.15 / 0.31)
     # Token 1 is met, token 2 at a right angle, token 3 opposite.
@@ -97,7 +99,7 @@ def test_the_weights_of_tokens_are_the_formula():
 
 def test_equal_trajectories_are_0_apart():
     states = random(B, L, D)
-    found = align(pair(states, states), MASK)
+    found = align(pair(states, states))
     assert float(found.structure) == pytest.approx(0, abs=1e-14)
     assert float(found.hidden) == pytest.approx(0, abs=1e-14)
 
@@ -120,7 +122,7 @@ def test_a_batch_without_pairs_of_spans_is_0(kind):
     if kind not in counts:
         members = MASK[:, None].clone()
     student = random(B, L, D).float().requires_grad_()
-    found = align(pair(student, random(B, L, D, seed=2).float(), members=members), MASK)
+    found = align(pair(student, random(B, L, D, seed=2).float(), members=members))
     assert float(found.structure) == 0
     assert (float(found.hidden) == 0) == (kind in counts)
     (1000 * trajectory.trajectory_loss([found])).backward()  # as many times as there are tokens
@@ -137,19 +139,19 @@ def test_the_centre_of_a_span_without_weight_is_0_with_finite_gradients():
 
 def test_padding_does_not_matter_to_mta():
     student, teacher = random(B, L, D), random(B, L, D, seed=2)
-    expected = align(pair(student, teacher), MASK)
-    found = align(pair(same_elsewhere(student), same_elsewhere(teacher)), MASK)
+    expected = align(pair(student, teacher))
+    found = align(pair(same_elsewhere(student), same_elsewhere(teacher)))
     torch.testing.assert_close(found, expected)
     longer = [nn.functional.pad(x, (0, 0, 0, 3), value=5.0) for x in (student, teacher)]
     members = nn.functional.pad(pieces(), (0, 3))
-    found = align(pair(*longer, members=members), nn.functional.pad(MASK, (0, 3)))
+    found = align(pair(*longer, members=members, mask=nn.functional.pad(MASK, (0, 3))))
     torch.testing.assert_close(found, expected)
 
 
 def test_gradients_of_mta_go_to_student_and_map_alone():
     student, teacher = random(B, L, D).requires_grad_(), random(B, L, 3, seed=2).requires_grad_()
     to_teacher = nn.Linear(D, 3).double()
-    found = align(pair(student, teacher, to_teacher), MASK)
+    found = align(pair(student, teacher, to_teacher))
     trajectory.trajectory_loss([found]).backward()
     assert teacher.grad is None and student.grad.any() and to_teacher.weight.grad.any()
     assert not student.grad[~MASK].any()
@@ -157,8 +159,8 @@ def test_gradients_of_mta_go_to_student_and_map_alone():
 
 def test_half_precision_is_summed_in_full():
     student, teacher = random(B, L, D).half(), random(B, L, D, seed=2).half()
-    found = align(pair(student, teacher), MASK)
-    expected = align(pair(student.double(), teacher.double()), MASK)
+    found = align(pair(student, teacher))
+    expected = align(pair(student.double(), teacher.double()))
     assert found.structure.dtype == found.hidden.dtype == torch.float32
     assert float(found.structure) == pytest.approx(float(expected.structure), rel=1e-5)
 
@@ -190,7 +192,7 @@ def test_models_that_coincide_have_no_sra_loss():
     losses = [
         cross_vocabulary.centre_loss(centres, centres, weights),
         cross_vocabulary.geometry_loss(centres, centres, weights),
-        cross_vocabulary.shared_types_loss(logits, logits),
+        cross_vocabulary.divergence(logits, logits, 2.0),
         cross_vocabulary.uld_loss(logits, logits),
     ]
     assert all(float(x) == pytest.approx(0, abs=1e-14) for x in losses)
@@ -201,7 +203,7 @@ def test_shared_types_are_kl_where_all_are_shared():
     p, q = (torch.distributions.Categorical(logits=x / 2) for x in (student, teacher))
     kl = torch.distributions.kl_divergence(q, p)
     expected = kl.sum()
-    found = cross_vocabulary.shared_types_loss(student, teacher, 2.0)
+    found = cross_vocabulary.divergence(student, teacher, 2.0)
     torch.testing.assert_close(found, expected)
 
 

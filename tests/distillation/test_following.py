@@ -106,15 +106,18 @@ def after_norm(model, side, state):
     return state if norm is None else norm(state)
 
 
+EVERY_LAYER = [*(("encoder", i) for i in (1, 2, 3)), ("decoder", 1), ("decoder", 2)]
+
+
 @pytest.mark.parametrize("arch", [STUDENT, "transformer_tiny_pre_norm", "transformer"])
 def test_recorded_states_are_those_that_fairseq_returns(arch):
     model = build(arch, *FLAGS, "--encoder-layers", "3")
     data = sample()["net_input"]
-    with layers.recorded(model) as states:
+    with layers.recorded(model, EVERY_LAYER) as states:
         _, extra = model(**data, return_all_hiddens=True)
     encoder = model.encoder(data["src_tokens"], data["src_lengths"], return_all_hiddens=True)
     for side, known in (("encoder", encoder["encoder_states"]), ("decoder", extra["inner_states"])):
-        assert len(states.after[side]) == len(known) - 1
+        assert len([x for x in states if x[0] == side]) == len(known) - 1
         for number, state in enumerate(known[1:-1], 1):
             torch.testing.assert_close(states[side, number], state.transpose(0, 1))
         last = after_norm(model, side, known[-1]).transpose(0, 1)
@@ -128,13 +131,9 @@ def test_a_layer_that_did_not_run_has_no_state():
     """Nor another one's in its place, which would hide the fault."""
     model = build(STUDENT, *FLAGS, "--encoder-layerdrop", "0.9").train()
     torch.manual_seed(1)
-    with layers.recorded(model) as states:
+    with layers.recorded(model, [("encoder", 1), ("encoder", 2)]) as states:
         model(**sample()["net_input"])
-    left_out = {1, 2} - {*states.after["encoder"]}
-    assert left_out
-    for number in left_out:
-        with pytest.raises(KeyError):
-            states["encoder", number]
+    assert {*states} < {("encoder", 1), ("encoder", 2)}
 
 
 def test_a_student_whose_layers_may_all_be_left_out_is_refused(teacher):
@@ -159,10 +158,14 @@ def test_a_loss_of_another_package_sees_both_trajectories(teacher):
     for cls in (Ours, names["WithLengthsCriterion"]):
         ours = following(model, cls, teacher=teacher.path, trajectory_weight=2.0)
         found.append(ours(model, data)[2]["trajectory_loss"] / data["ntokens"])
-    with layers.recorded(model) as states, layers.recorded(teacher.model) as taught:
+    met = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
+    found_by = [[(side, x[i]) for side, pairs in met.items() for x in pairs] for i in (0, 1)]
+    with (
+        layers.recorded(model, found_by[0]) as states,
+        layers.recorded(teacher.model, found_by[1]) as taught,
+    ):
         model(**data["net_input"])
         teacher.model(**data["net_input"])
-    met = {"encoder": [(1, 2), (2, 4)], "decoder": [(1, 1), (2, 2)]}
     distances = [
         (states[side, i].norm(dim=-1).mean() - taught[side, j].norm(dim=-1).mean()) ** 2
         for side, pairs in met.items()
@@ -185,12 +188,12 @@ def test_a_recurrent_model_has_no_layers_to_follow():
     model = build("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8")
     assert layers.layers_of(model) == {}
     with pytest.raises(UserError, match="has no layers to follow"):
-        layers.recorded(model).__enter__()
+        layers.recorded(model, [("encoder", 1)]).__enter__()
 
 
 def test_a_model_without_layers_is_refused():
     with pytest.raises(UserError, match="a Linear has no layers to follow"):
-        layers.recorded(nn.Linear(2, 2)).__enter__()
+        layers.recorded(nn.Linear(2, 2), [("encoder", 1)]).__enter__()
 
 
 # --- spans of text -------------------------------------------------------------------------------

@@ -37,6 +37,16 @@ def test_mta_and_sra_have_references():
 # --- MTA -----------------------------------------------------------------------------------------
 
 
+def weights_of_authors(states, mask):
+    """`token_weights` in which padded positions ask, too; they are asked by no token."""
+    with torch.no_grad():
+        x = states / (states.std(2, keepdim=True) + trajectory.EPSILON)
+        scores = x @ x.transpose(1, 2) / x.shape[2] ** 0.5
+        hidden = ~mask.unsqueeze(1) | torch.eye(mask.shape[1], dtype=torch.bool)
+        weights = scores.masked_fill(hidden, torch.finfo(x.dtype).min).softmax(2).sum(1) * mask
+        return weights / weights.sum(1, keepdim=True)
+
+
 class Mta:
     """The inputs of one file."""
 
@@ -61,6 +71,7 @@ class Mta:
             trajectory.LayerPair(
                 states[i],
                 self.teacher[i],
+                *(weights_of_authors(x, self.mask) for x in (states[i], self.teacher[i])),
                 self.members[i],
                 partial(linear, weight=weight[i], bias=bias[i]),
             )
@@ -92,9 +103,12 @@ def test_mta_weights_and_vectors_of_spans(mta):
     for i in mta.numbers:
         members, has_token = mta.members[i], mta.members[i].any(2)
         for side, states in (("student", mta.student[i]), ("teacher", mta.teacher[i])):
-            weights = trajectory.token_weights(states, mta.mask, padding_asks=True)
+            weights = weights_of_authors(states, mta.mask)
             expected = mta.data[f"token_weight_{side}"][i]
-            assert_near(weights, expected / expected.sum(1, keepdim=True), 1e-6)
+            expected = expected / expected.sum(1, keepdim=True)
+            assert_near(weights, expected, 1e-6)
+            whole = mta.mask.all(1)  # without padding both are the same
+            assert_near(trajectory.token_weights(states, mta.mask)[whole], expected[whole], 1e-6)
             of_members = spans.member_weights(members, weights)
             assert_near(of_members[members], mta.data[f"layer{i}.member_weight_{side}"], 1e-6)
             vectors = spans.centres(states, of_members)[has_token]
@@ -114,11 +128,8 @@ def test_mta_losses_and_gradients(mta, prefix):
     data = mta.data
     states = torch.stack(mta.student).requires_grad_()
     weight, bias = (data[f"projection_{x}"].clone().requires_grad_() for x in ("weight", "bias"))
-    importance = certainty(data["teacher_logits"]) if prefix else None
-    found = [
-        trajectory.align(pair, mta.mask, importance, padding_asks=True)
-        for pair in mta.pairs(states, weight, bias)
-    ]
+    importance = certainty(data["teacher_logits"]) * mta.mask if prefix else None
+    found = [trajectory.align(pair, importance) for pair in mta.pairs(states, weight, bias)]
     assert_near(torch.stack([x.structure for x in found]), data[f"{prefix}dsa"])
     assert_near(torch.stack([x.hidden for x in found]), data[f"{prefix}hid"])
     total = trajectory.trajectory_loss(found)
@@ -200,7 +211,7 @@ def test_sra_losses_and_gradients(sra):
             assert_near(in_spans.sum(2), data[f"span_weight_{side}"][i], 1e-6)
             centres[side] = spans.centres(states, in_spans)
             assert_near(centres[side], data[f"centre_{side}"][i], 1e-6)
-        weights = cross_vocabulary.span_weights(sra.members["teacher"], tokens)
+        weights = spans.member_weights(sra.members["teacher"], tokens).sum(2)
         assert_near(weights, data["span_weight_teacher_normalised"][i], 1e-6)
         projected = centres["student"] @ projection[i]
         cosine.append(cross_vocabulary.centre_loss(projected, centres["teacher"], weights))
@@ -213,7 +224,7 @@ def test_sra_losses_and_gradients(sra):
     of_student = centres["student"] @ head[data["student_common_ids"]].t()
     of_teacher = centres["teacher"] @ data["teacher_lm_head"][data["teacher_common_ids"]].t()
     has_members = sra.members["teacher"].any(2)
-    kd = cross_vocabulary.shared_types_loss(
+    kd = cross_vocabulary.divergence(
         of_student[has_members], of_teacher[has_members], data["temperature"]
     ) / len(has_members)
     assert_near(kd, data["kd"])

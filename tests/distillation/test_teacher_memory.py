@@ -79,7 +79,7 @@ def test_without_a_weight_of_predictions_states_alone_are_kept(teachers):
     )
     ours(model, BATCHES[0])
     [kept] = ours.teachers.memory.batches.values()
-    assert {*kept.states} == {*ours.following.places} and kept.output is None
+    assert {*kept.states} == {*ours.following.teacher_places} and kept.output is None
 
 
 def test_under_autocast_features_are_kept_and_projected_in_full(teachers):
@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_asked_again(teachers, caplog):
             assert float(ours(model, data)[0].detach()) == float(plain(model, data)[0].detach())
     assert len(passes) == 1 + 3 + 3
     [kept] = ours.teachers.memory.batches.values()
-    assert kept.output.nbytes == size and not kept.states and not kept.queries
+    assert kept.output.nbytes == size and not kept.states and not kept.weights
     assert caplog.text.count("--teacher-memory is full with 1 batches") == 1
 
 

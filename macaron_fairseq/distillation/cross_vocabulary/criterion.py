@@ -243,11 +243,13 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         """
         if self.teachers is None or not model.training or not reduce:
             return super().forward(model, sample, reduce)
-        own, teacher = unwrap(model), self.teachers.models[0]
-        crossed = crossing.cross(sample, self.recoders, teacher)
-        with crossing.passing(own, self.padding_idx, sample, self.sra is not None) as student:
+        crossed = crossing.cross(sample, self.recoders, self.teachers.models[0])
+        theirs = self.ask(crossed.sample)  # first: the student's pass fills the device's memory
+        own = unwrap(model)
+        has_centres = self.sra is not None
+        places = {crossing.last_of_decoder(own), *(self.sra.student_places if self.sra else ())}
+        with crossing.passing(own, self.padding_idx, sample, places, has_centres) as student:
             loss, size, log = super().forward(model, sample, reduce)
-        theirs = self.ask(crossed.sample)
         with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
             found = self.compare(student, theirs, crossed)
         # SRA's are means over sentences, the others sums over tokens, as fairseq's.
@@ -263,18 +265,22 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         assert self.teachers is not None
         teacher: Any = self.teachers.models[0]
         padding = self.recoders[DECODER].teacher.pad()
-        places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
+        has_centres = self.sra is not None
+        places = {
+            crossing.last_of_decoder(teacher),
+            *(self.sra.teacher_places if self.sra else ()),
+        }
         with teachers.undisturbed(sample["target"].device):
             gives_features = has_plain_projection(teacher)
 
         def read(model: Any, inputs: Mapping[str, Any]) -> Answer:
             batch = {"net_input": inputs}
-            with crossing.passing(model, padding, batch, self.sra is not None) as made:
+            with crossing.passing(model, padding, batch, places, has_centres) as made:
                 model(**(for_features(inputs) if gives_features else inputs))
-            return made.answer(places)
+            return Answer(states=made.states, weights=made.weights)
 
         found = self.teachers.answer(0, sample["net_input"], read)
-        return Pass.of(teacher, padding, sample, found)
+        return Pass(teacher, padding, sample, found.states, found.weights)
 
     def compare(self, student: Pass, teacher: Pass, crossed: crossing.Crossed) -> dict[str, Tensor]:
         """The loss of these passes, `cross_loss`, and its parts."""

@@ -3,26 +3,25 @@
 `losses.py` and `minimum_edit.py` have the formulas and their sources.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import cross_entropy, linear
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.checkpoint import checkpoint
 
 from macaron_fairseq.distillation import layers
 from macaron_fairseq.distillation.cross_vocabulary import losses, minimum_edit
-from macaron_fairseq.distillation.cross_vocabulary.last_token import Attended, attended
+from macaron_fairseq.distillation.cross_vocabulary.chunked_sum import chunked_sum
+from macaron_fairseq.distillation.cross_vocabulary.last_token import attended
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.distillation.layer_plan import Pairs
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Place, States, read_by
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.memory import Answer, Place
-from macaron_fairseq.distillation.spans import centres, members_of_ranges
+from macaron_fairseq.distillation.spans import centres, member_weights, members_of_ranges
 from macaron_fairseq.fast.chunked_loss import chunks
 from macaron_fairseq.text.marks import SUBWORD_NMT
 
@@ -118,23 +117,18 @@ class Pass:
     padding: int  # the symbol of padding
     sample: Sample
     states: States
-    attended: Attended
-
-    def count(self, side: str) -> int:
-        """How many layers a side has."""
-        return len(layers.layers_of(self.model)[side])
+    weights: dict[Place, Tensor]  # of its tokens, see `of_last_token`
 
     def centres(self, side: str, number: int, members: Tensor) -> tuple[Tensor, Tensor]:
         """The centres of mass of spans after a layer, (batch, spans, dim), and tokens' weights."""
         states = self.states[side, number]
         states = states.to(torch.promote_types(states.dtype, torch.float32))
-        mask = read_by(side, self.sample["net_input"]).ne(self.padding)
-        weights = self.attended.weights(side, number, mask).to(states.dtype)
+        weights = self.weights[side, number].to(states.dtype)
         return centres(states, members * weights.unsqueeze(1)), weights
 
     def outputs(self) -> Tensor:
         """The decoder's last states, (batch, length, dim)."""
-        return self.states[DECODER, self.count(DECODER)]
+        return self.states[last_of_decoder(self.model)]
 
     def logits(self, states: Tensor, types: Tensor | None = None) -> Tensor:
         """The output layer's logits of some last states, (n, dim), in fp32 at least.
@@ -154,58 +148,48 @@ class Pass:
         found = linear(states.to(weight.dtype), weight, bias)
         return found.to(torch.promote_types(found.dtype, torch.float32))
 
+    def learnt(self) -> list[Tensor]:
+        """The parameters of `logits` that are learnt."""
+        decoder = self.model.decoder
+        found = [*decoder.output_projection.parameters()]
+        if decoder.project_out_dim is not None:
+            found += decoder.project_out_dim.parameters()
+        return [x for x in found if x.requires_grad]
+
     def is_finite(self) -> bool:
         """Whether there is neither NaN nor infinity in it, nor in the logits of what counts."""
-        if not self.states.are_finite():
+        if not all(x.isfinite().all() for x in self.states.values()):
             return False
         counted = self.outputs()[self.sample["target"].ne(self.padding)]
         parts = chunks(len(counted), self.model.decoder.output_projection.weight)
         return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
 
-    def answer(self, places: Collection[Place]) -> Answer:
-        """The pass as a memory keeps it; queries only where they were kept, see `passing`."""
-        found = self.attended.found
-        queries = {(side, i): found[side][i][1] for side, i in places if found[side]}
-        return Answer(states=self.states.raw(places), queries=queries)
-
-    @classmethod
-    def of(cls, model: Any, padding: int, sample: Sample, found: Answer) -> "Pass":
-        """The pass of which an answer tells."""
-        read = Attended()
-        for (side, number), query in found.queries.items():
-            network = layers.layers_of(model)[side][number - 1].self_attn
-            read.found[side][number] = network, query
-        return cls(model, padding, sample, States.of(found.states), read)
-
 
 @contextmanager
-def passing(model: Any, padding: int, sample: Sample, has_centres: bool) -> Iterator[Pass]:
+def passing(
+    model: Any, padding: int, sample: Sample, places: Collection[Place], has_centres: bool
+) -> Iterator[Pass]:
     """Keep what a model goes through in a pass over a batch.
 
     Args:
         model: the student or its teacher.
         padding: the symbol of padding.
         sample: the batch as the model reads it.
-        has_centres: whether centres of mass are wanted, for which attentions have to be known.
+        places: the layers whose states are wanted.
+        has_centres: whether their centres of mass are, for which attentions have to be known.
     """
-    attends = attended(model) if has_centres else nullcontext(Attended())
-    with layers.recorded(model) as states, attends as read:
-        yield Pass(model, padding, sample, states, read)
+    weighed = places if has_centres else ()
+    masks = {side: read_by(side, sample["net_input"]).ne(padding) for side, _ in weighed}
+    with (
+        layers.recorded(model, places) as states,
+        attended(model, weighed, masks) as weights,
+    ):
+        yield Pass(model, padding, sample, states, weights)
 
 
-def in_chunks(loss: Callable[..., Tensor], weight: Tensor, *tensors: Tensor) -> Tensor:
-    """The sum of a loss over rows, some at a time; logits are computed again for the gradient.
-
-    Args:
-        loss: a function of these rows of `tensors`.
-        weight: of an output layer, whose types say how many rows are computed together.
-        tensors: (rows, ...).
-    """
-    total = tensors[0].new_zeros((), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
-    for rows in chunks(len(tensors[0]), weight):
-        some = [x[rows] for x in tensors]
-        total = total + checkpoint(loss, *some, use_reentrant=False, preserve_rng_state=False)
-    return total
+def last_of_decoder(model: Any) -> Place:
+    """The decoder's last layer, whose states the output layer reads."""
+    return DECODER, len(layers.layers_of(model)[DECODER])
 
 
 def wider(*passes: Pass) -> Tensor:
@@ -258,7 +242,7 @@ class Sra(Maps):
                 ours, _ = student.centres(side, i, members[side][0])
                 theirs, tokens = teacher.centres(side, j, members[side][1])
                 ours, theirs = together(ours, theirs)
-                weights = losses.span_weights(members[side][1], tokens).to(ours.dtype)
+                weights = member_weights(members[side][1], tokens).sum(2).to(ours.dtype)
                 projected = to_teacher(ours).to(ours.dtype)
                 of_layers.append(losses.centre_loss(projected, theirs, weights))
                 highest = ours, theirs, weights
@@ -273,17 +257,18 @@ class Sra(Maps):
     def shared(self, student: Pass, teacher: Pass, members: tuple[Tensor, Tensor]) -> Tensor:
         """kd of the last layers' centres."""
         (ours, _), (theirs, _) = (
-            x.centres(DECODER, x.count(DECODER), own)
+            x.centres(*last_of_decoder(x.model), own)
             for x, own in zip((student, teacher), members, strict=True)
         )
         there = members[0].any(2) & members[1].any(2)
 
         def divergence(ours: Tensor, theirs: Tensor) -> Tensor:
             z = student.logits(ours, self.student_types), teacher.logits(theirs, self.teacher_types)
-            return losses.shared_types_loss(*z, self.temperature)
+            return losses.divergence(*z, self.temperature)
 
         weight = student.model.decoder.output_projection.weight
-        return in_chunks(divergence, weight, ours[there], theirs[there]) / len(members[0])
+        found = chunked_sum(divergence, weight, student.learnt(), ours[there], theirs[there])
+        return found / len(members[0])
 
 
 def uld(student: Pass, teacher: Pass) -> Tensor:
@@ -294,15 +279,15 @@ def uld(student: Pass, teacher: Pass) -> Tensor:
     counts = torch.stack([x.sum(1) for x in masks]).amin(0)
     places = torch.arange(int(counts.max()), device=counts.device)
     row, place = (places < counts.unsqueeze(1)).nonzero().unbind(1)
-    states = [
+    states = (
         output[row, mask.int().argmax(1)[row] + place]
         for output, mask in zip(outputs, masks, strict=True)
-    ]
+    )
 
     def difference(ours: Tensor, theirs: Tensor) -> Tensor:
         return losses.uld_loss(student.logits(ours), teacher.logits(theirs))
 
-    return in_chunks(difference, wider(student, teacher), *states)
+    return chunked_sum(difference, wider(student, teacher), student.learnt(), *states)
 
 
 class MinEd:
@@ -319,6 +304,7 @@ class MinEd:
         self.to_student = minimum_edit.nearest_types(
             recoder.comparable(), self.teacher.symbols, self.student.nspecial
         )
+        self.columns = torch.tensor(self.to_student)  # the same, moved to where it is read
         self.temperature = temperature
 
     def __call__(self, student: Pass, teacher: Pass) -> Tensor:
@@ -326,34 +312,43 @@ class MinEd:
         ours, theirs = (read_by(DECODER, x.sample["net_input"]) for x in (student, teacher))
         target = student.sample["target"]
         counted = target.ne(student.padding)
-        met = torch.full_like(target, -1)
-        for row, (one, other) in enumerate(zip(ours.tolist(), theirs.tolist(), strict=True)):
-            places = counted[row].nonzero().flatten()
-            read = [one[i] for i in places.tolist()]
+        # The row, the student's position and the teacher's, which is -1 where nothing matches.
+        met: list[tuple[int, int, int]] = []
+        rows = zip(ours.tolist(), theirs.tolist(), counted.tolist(), strict=True)
+        for number, (read, other, counts) in enumerate(rows):
+            places = [i for i, is_counted in enumerate(counts) if is_counted]
             others = [token for token in other if token != teacher.padding]
-            texts = (
-                [bare(self.student[token], self.mark) for token in read],
-                [bare(self.teacher[token], SUBWORD_NMT) for token in others],
-            )
-            found = minimum_edit.matches(read, others, texts, self.to_student)
-            met[row, places] = torch.tensor(found, dtype=torch.long, device=met.device)
-        row, place = counted.nonzero().unbind(1)
-        column = met[row, place]
-        to_student = torch.tensor(self.to_student, device=target.device)
-
-        def loss(own: Tensor, other: Tensor, gold: Tensor, is_matched: Tensor) -> Tensor:
-            z = student.logits(own)
-            mapped = minimum_edit.as_students(teacher.logits(other), to_student, z.shape[1])
-            return minimum_edit.mined_loss(z, mapped, is_matched, gold, self.temperature)
-
-        return in_chunks(
-            loss,
-            wider(student, teacher),
-            student.outputs()[row, place],
-            teacher.outputs()[row, column.clamp_min(0)],
-            target[row, place],
-            column.ge(0),
+            found = self.match([read[i] for i in places], others)
+            met += [(number, i, j) for i, j in zip(places, found, strict=True)]
+        matched, alone = (
+            torch.tensor(x, dtype=torch.long, device=target.device).view(-1, 3).unbind(1)
+            for x in ([x for x in met if x[2] >= 0], [x for x in met if x[2] < 0])
         )
+        self.columns = self.columns.to(target.device)
+
+        def divergence(own: Tensor, other: Tensor) -> Tensor:
+            z = student.logits(own)
+            mapped = minimum_edit.as_students(teacher.logits(other), self.columns, z.shape[1])
+            return losses.divergence(z, mapped, self.temperature)
+
+        def nll(own: Tensor, gold: Tensor) -> Tensor:
+            return cross_entropy(student.logits(own) / self.temperature, gold, reduction="sum")
+
+        states, learnt = student.outputs(), student.learnt()
+        row, place, column = matched
+        pairs = states[row, place], teacher.outputs()[row, column]
+        taught = chunked_sum(divergence, wider(student, teacher), learnt, *pairs)
+        row, place, _ = alone
+        untaught = chunked_sum(nll, wider(student), learnt, states[row, place], target[row, place])
+        return taught + untaught
+
+    def match(self, read: list[int], others: list[int]) -> list[int]:
+        """Which of the teacher's positions those of the student's meet, see `matches`."""
+        texts = (
+            [bare(self.student[token], self.mark) for token in read],
+            [bare(self.teacher[token], SUBWORD_NMT) for token in others],
+        )
+        return minimum_edit.matches(read, others, texts, self.to_student)
 
 
 def together(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:

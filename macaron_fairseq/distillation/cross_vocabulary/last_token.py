@@ -1,10 +1,10 @@
 """How much the last token of a sentence attends to each, in the layers of a model.
 
-fairseq's layers do not tell the weights of self-attention. What an attention reads is kept during a
-pass; the weights of one query are little to compute afterwards.
+fairseq's layers do not tell the weights of self-attention. Those of one query are little to compute
+from what an attention reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -12,31 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from macaron_fairseq.distillation.layers import SIDES, layers_of
-
-
-class Attended:
-    """What the self-attentions of each side read in one pass; the last evaluation counts."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, dict[int, tuple[Any, Tensor]]] = {side: {} for side in SIDES}
-
-    def weights(self, side: str, number: int, mask: Tensor) -> Tensor:
-        """How much the last token attends to each in a layer, counted from 1; without gradient.
-
-        Args:
-            side: of the model.
-            number: of the layer.
-            mask: true for tokens, false for padding, (batch, length).
-
-        Returns:
-            (batch, length), of which a sentence's sum to 1, and 0 at padding.
-
-        Raises:
-            KeyError: if the layer did not run; `layers.refuse_layer_dropout` refuses what lets it.
-        """
-        network, states = self.found[side][number]
-        return of_last_token(network, states.transpose(0, 1), mask)
+from macaron_fairseq.distillation.layers import Place, layers_of
+from macaron_fairseq.distillation.teachers import undisturbed
 
 
 def of_last_token(network: Any, states: Tensor, mask: Tensor) -> Tensor:
@@ -48,9 +25,9 @@ def of_last_token(network: Any, states: Tensor, mask: Tensor) -> Tensor:
         mask: true for tokens, false for padding on either side, (batch, length).
 
     Returns:
-        (batch, length), of which a sentence's sum to 1.
+        (batch, length), of which a sentence's sum to 1, and 0 at padding.
     """
-    with torch.no_grad():
+    with undisturbed(states.device):
         places = torch.arange(mask.shape[1], device=mask.device)
         last = (mask * places).amax(1)
         dtype = torch.promote_types(states.dtype, torch.float32)
@@ -67,18 +44,28 @@ def of_last_token(network: Any, states: Tensor, mask: Tensor) -> Tensor:
 
 
 @contextmanager
-def attended(model: nn.Module) -> Iterator[Attended]:
-    """Keep what the self-attentions of a model's passes read; the last pass counts."""
-    kept = Attended()
+def attended(
+    model: nn.Module, places: Collection[Place], masks: Mapping[str, Tensor]
+) -> Iterator[dict[Place, Tensor]]:
+    """Keep `of_last_token` in some layers of a model's passes; the last evaluation counts.
 
-    def keep(side: str, number: int, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    Args:
+        model: with self-attention in these layers.
+        places: the layers.
+        masks: of what each side reads, see `of_last_token`.
+    """
+    kept: dict[Place, Tensor] = {}
+
+    def keep(place: Place, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
         query = kwargs["query"] if "query" in kwargs else args[0]
-        kept.found[side][number] = module, query.detach()
+        kept[place] = of_last_token(module, query.transpose(0, 1), masks[place[0]])
 
+    sides = layers_of(model)
     hooks = [
-        layer.self_attn.register_forward_pre_hook(partial(keep, side, number), with_kwargs=True)
-        for side, layers in layers_of(model).items()
-        for number, layer in enumerate(layers, 1)
+        sides[side][number - 1].self_attn.register_forward_pre_hook(
+            partial(keep, (side, number)), with_kwargs=True
+        )
+        for side, number in places
     ]
     try:
         yield kept

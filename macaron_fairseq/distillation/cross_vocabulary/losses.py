@@ -64,24 +64,13 @@ def common_spans(
     return ours, theirs
 
 
-def span_weights(members: Tensor, weights: Tensor) -> Tensor:
-    """The weights of spans, (batch, spans), of which a sentence's sum to 1.
-
-    Args:
-        members: (batch, spans, length).
-        weights: of tokens, (batch, length).
-    """
-    found = (members * weights.unsqueeze(1)).sum(2)
-    return found / at_least_tiny(found.sum(1, keepdim=True))
-
-
 def centre_loss(projected: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
     """`cos`: the mean over sentences of the spans' weighted cosine distances.
 
     Args:
         projected: the student's centres in the teacher's width, (batch, spans, dim).
         teacher: the teacher's centres.
-        weights: see `span_weights`.
+        weights: of the spans, (batch, spans), of which a sentence's sum to 1.
     """
     return (weights * cosine_distance(projected, teacher)).sum(1).mean()
 
@@ -92,7 +81,7 @@ def geometry_loss(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
     Args:
         student: centres, (batch, spans, student's dim).
         teacher: centres, (batch, spans, teacher's dim).
-        weights: see `span_weights`.
+        weights: of the spans, as in `centre_loss`.
     """
     pairs = pair_weights(weights)
     pairs = pairs / at_least_tiny(pairs.sum((1, 2), keepdim=True))
@@ -110,12 +99,12 @@ def common_types(student: Sequence[str], teacher: Sequence[str]) -> tuple[list[i
     return [i for i, _ in found], [j for _, j in found]
 
 
-def shared_types_loss(student: Tensor, teacher: Tensor, temperature: float = 2.0) -> Tensor:
-    """The sum of `kd`: KL(teacher || student) over shared types, summed over spans.
+def divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """KL(teacher || student) summed over rows: the sum of `kd` over spans, or MinED's over tokens.
 
     Args:
-        student: logits of the shared types, (spans, types).
-        teacher: the same of the teacher, in the same order.
+        student: logits, (rows, types).
+        teacher: the same of the teacher's types that they meet.
         temperature: of both softmaxes; there is no factor T^2.
     """
     log_q = log_softmax(teacher.detach() / temperature, 1)

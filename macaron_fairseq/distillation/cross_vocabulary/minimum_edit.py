@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.nn.functional import kl_div, log_softmax
 
 from macaron_fairseq.common.errors import explain_missing
 
@@ -109,22 +107,3 @@ def as_students(logits: Tensor, to_student: Tensor, types: int) -> Tensor:
     """A teacher's logits, (tokens, its types), as those of so many types of the student's."""
     found = logits.new_full((len(logits), types), LOW)
     return found.scatter_reduce(1, to_student.expand(len(logits), -1), logits, "amax")
-
-
-def mined_loss(
-    student: Tensor, teacher: Tensor, is_matched: Tensor, target: Tensor, temperature: float
-) -> Tensor:
-    """The loss of this module, summed over tokens.
-
-    Args:
-        student: logits, (tokens, types).
-        teacher: logits of the student's types, see `as_students`; any where nothing matches.
-        is_matched: where they count, (tokens,).
-        target: the tokens that are learnt elsewhere, (tokens,).
-        temperature: of both softmaxes.
-    """
-    log_p = log_softmax(student / temperature, 1)
-    log_q = log_softmax(teacher.detach() / temperature, 1)
-    divergence = kl_div(log_p, log_q, reduction="none", log_target=True).sum(1)
-    nll = -log_p.gather(1, target.unsqueeze(1)).squeeze(1)
-    return torch.where(is_matched, divergence, nll).sum()

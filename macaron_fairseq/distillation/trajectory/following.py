@@ -17,10 +17,16 @@ from macaron_fairseq.common.names import look_up
 from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Place, States, read_by
 from macaron_fairseq.distillation.maps import Maps
+from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.text_spans import PHRASES, SPAN_KINDS, TOKENS, Phrases, Words
-from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
+from macaron_fairseq.distillation.trajectory.losses import (
+    LayerPair,
+    align,
+    token_weights,
+    trajectory_loss,
+)
 from macaron_fairseq.text.marks import refuse_suffixes
 
 
@@ -117,12 +123,19 @@ class Following(Maps):
             )
         self.checked: Any = None  # the training data that the files go with
 
-    def forward(self, student: States, teacher: States, sample: Mapping[str, Any]) -> Tensor:
+    def weights(self, teacher: States, inputs: Mapping[str, Any]) -> dict[Place, Tensor]:
+        """The `token_weights` of the teacher's states, of the "net_input" of a batch."""
+        return {
+            (side, number): token_weights(state, read_by(side, inputs).ne(self.padding[side]))
+            for (side, number), state in teacher.items()
+        }
+
+    def forward(self, student: States, teacher: Answer, sample: Mapping[str, Any]) -> Tensor:
         """The mean over sides and layers of the losses of `trajectory`.
 
         Args:
-            student: of the pass over the batch.
-            teacher: of its pass over the same batch.
+            student: of its pass over the batch.
+            teacher: its states, and their `weights`.
             sample: the batch, as fairseq's translation and language modeling tasks make it.
 
         Raises:
@@ -140,8 +153,10 @@ class Following(Maps):
             members = {kind: self.members(side, kind, tokens, sample) for kind in self.kinds[side]}
             ways = zip(pairs, self.kinds[side], self.maps[side], strict=True)  # type: ignore[call-overload]
             for (ours, theirs), kind, to_teacher in ways:
-                states = student[side, ours], teacher[side, theirs]
-                found.append(align(LayerPair(*states, members[kind], to_teacher), mask))
+                own, place = student[side, ours], (side, theirs)
+                weights = token_weights(own, mask), teacher.weights[place]
+                states = own, teacher.states[place]
+                found.append(align(LayerPair(*states, *weights, members[kind], to_teacher)))
         return trajectory_loss(found)
 
     def members(self, side: str, kind: str, tokens: Tensor, sample: Mapping[str, Any]) -> Tensor:

@@ -42,6 +42,8 @@ class LayerPair:
 
     student: Tensor  # states, (batch, length, student's dim)
     teacher: Tensor  # states, (batch, length, teacher's dim)
+    student_weights: Tensor  # of its tokens, (batch, length), see `token_weights`
+    teacher_weights: Tensor
     members: Tensor  # spans, (batch, spans, length), see `spans`
     to_teacher: Callable[[Tensor], Tensor]  # the map from the student's width to the teacher's
 
@@ -53,7 +55,7 @@ class Alignment(NamedTuple):
     hidden: Tensor  # Hid
 
 
-def token_weights(states: Tensor, mask: Tensor, padding_asks: bool = False) -> Tensor:
+def token_weights(states: Tensor, mask: Tensor) -> Tensor:
     """How much the tokens of a sentence attend to each one in a layer's states, without gradient.
 
     The states, divided by their standard deviations, are queries and keys. A token does not attend
@@ -62,8 +64,6 @@ def token_weights(states: Tensor, mask: Tensor, padding_asks: bool = False) -> T
     Args:
         states: (batch, length, dim).
         mask: true for tokens, false for padding, (batch, length).
-        padding_asks: count the queries of padded positions, too, as the authors' code does. Then
-            the weights depend on what the states hold there.
 
     Returns:
         (batch, length); 0 at padding. A sentence's weights sum to 1.
@@ -76,35 +76,24 @@ def token_weights(states: Tensor, mask: Tensor, padding_asks: bool = False) -> T
         scores = torch.bmm(x, x.transpose(1, 2)) / x.shape[2] ** 0.5
         hidden = ~mask.unsqueeze(1) | torch.eye(length, dtype=torch.bool, device=x.device)
         attention = scores.masked_fill(hidden, torch.finfo(x.dtype).min).softmax(2)
-        if not padding_asks:
-            attention = attention * mask.unsqueeze(2)
-        weights = attention.sum(1) * mask
+        weights = (attention * mask.unsqueeze(2)).sum(1) * mask
         return weights / at_least_tiny(weights.sum(1, keepdim=True))
 
 
-def align(
-    pair: LayerPair,
-    mask: Tensor,
-    importance: Tensor | None = None,
-    padding_asks: bool = False,
-) -> Alignment:
+def align(pair: LayerPair, importance: Tensor | None = None) -> Alignment:
     """DSA and Hid of two layers; both are 0, with a gradient of 0, where there is no span.
 
     Args:
         pair: the layers.
-        mask: true for tokens, false for padding, (batch, length).
-        importance: w, (batch, length); None for the teacher's `token_weights`.
-        padding_asks: see `token_weights`.
+        importance: w, (batch, length), 0 at padding; None for the weights of the teacher's tokens.
     """
     dtype = torch.promote_types(pair.student.dtype, torch.float32)
     student, teacher = pair.student.to(dtype), pair.teacher.detach().to(dtype)
     own, others = (
-        member_weights(pair.members, token_weights(x, mask, padding_asks).to(dtype))
-        for x in (student, teacher)
+        member_weights(pair.members, x.to(dtype))
+        for x in (pair.student_weights, pair.teacher_weights)
     )
-    weights = others
-    if importance is not None:
-        weights = member_weights(pair.members, importance.to(dtype) * mask)
+    weights = others if importance is None else member_weights(pair.members, importance.to(dtype))
     pairs = pair_weights(weights.sum(2))
     differences = squared_differences(centres(student, own), centres(teacher, others))
     # Weights first: a gradient divided by a tiny sum would be infinite.
