@@ -333,6 +333,8 @@ SHORTER |= {"--setting tiny --cpu": f"--setting tiny {FEW}"}
 SHORTER |= {"learn-bpe -s 10000": "learn-bpe -s 200"}
 # What has hardly learnt ends its translations nowhere.
 SHORTER |= {"--beam 5 --post-process": "--beam 2 --max-len-b 10 --post-process"}
+# With one seed each.
+SHORTER |= {"for seed in 1 2; do": "for seed in 1; do"}
 # And fewer sentences, of which each takes seconds.
 SHORTER |= {"--sentences 20 ": "--sentences 2 --jacobian-sentences 1 "}
 SHORTER |= {"--sentences 8": "--sentences 2 --jacobian-sentences 1"}
