@@ -33,6 +33,7 @@ from helpers.toy_corpus import train
 from scipy import stats
 
 from macaron_fairseq import cli
+from macaron_fairseq.evaluation.training import manifest
 
 DOCS = ROOT / "docs"
 OTHERS = [ROOT / x for x in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")]
@@ -449,13 +450,14 @@ def test_adding_a_scheme_runs(workplace):
 
 @pytest.mark.slow
 def test_what_is_done_with_trained_models_runs(workplace):
-    """On the models that come with the package, and folders as recipes leave them."""
+    """On the models that come with the package, in folders as recipes leave them."""
     pytest.importorskip("pandas", reason="pandas is not installed: the extra [notebook]")
     demo, work = USER_DIR / "demo", workplace / "runs/quickstart"
-    for link, model in {"checkpoint_best": "macaron", "transformer": "", "macaron": ""}.items():
-        (workplace / f"{link}.pt").symlink_to(demo / f"{model or link}.pt")
-    for arch in (run_folders.BASE, run_folders.MACARON):
-        run_folders.make_run(work, arch, 1)
+    of_demo = manifest.describe(demo)["sha256"]
+    for arch, model in {run_folders.BASE: "transformer", run_folders.MACARON: "macaron"}.items():
+        folder = run_folders.make_run(work, arch, 1)
+        (folder / "checkpoint_best.pt").symlink_to(demo / f"{model}.pt")
+        run_folders.edit(folder / "manifest.json", lambda x: x["data"]["sha256"].update(of_demo))
     (work / "data").symlink_to(demo)
     run_folders.write_lines(work / "prepare/clean/train.de", ["Word1 Word2 ."])
     for page in OF_TRAINED:
