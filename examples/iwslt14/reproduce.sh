@@ -2,8 +2,8 @@
 # IWSLT14 German-English: Macaron Net and a Transformer of equal size, from the archive to the table.
 #
 #   needs   one GPU, about 20 GB of disk for a seed, mostly checkpoints. Hours: on an H100 about one a model, by the
-#           arithmetic of the README; on 2 CPU cores 3 to 5 days, 50,000 updates of 4,096 tokens at the
-#           words/s of docs/results/speed.md
+#           arithmetic of the README; on 2 CPU cores 40 or 78 a model, 50,000 updates at the 2.84 or 5.65 s
+#           each of docs/results/speed.md
 #   prints  tokenised lowercased BLEU, the paper's metric (tokens:model|nrefs:1|case:lc|...), and BLEU
 #           (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU
 #   paper   Transformer 34.4, Macaron 35.4 (tokenised lowercased BLEU, Table 1)
