@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import glue_data
@@ -129,28 +129,26 @@ def jobs_left(glue: Glue) -> list[Job]:
 
     Ends the program where what is done was made with other options, text or start.
     """
-    known, left = keep(glue), []
-    runs = [
-        (name, System(arch, not glue.from_scratch), seed, rate)
+    records = keep(glue)
+    keys = [
+        Key(arch, not glue.from_scratch, name, f"{rate:g}", seed)
         for seed, name, arch, rate in product(
             glue.seeds, glue.tasks, glue.recipe.archs, glue.setting.learning_rates
         )
     ]
-    for run in runs:  # all, before a plan is written
-        record = known.get(key(*run))
-        if record and not is_of(glue, record):
+    known, left = [records[x] for x in keys if x in records], [x for x in keys if x not in records]
+    for one in known:  # all, before a plan is written
+        if not is_of(glue, one):
             sys.exit(
-                f"{glue.records} holds a run of {record.task}, {record.arch}, rate {record.rate}, "
-                f"seed {record.seed} with other options, text or start: name another file"
+                f"{glue.records} holds a run of {one.task}, {one.arch}, rate {one.rate}, "
+                f"seed {one.seed} with other options, text or start: name another file"
             )
-        if not record:
-            left.append(run)
-    refuse_mixed(glue, (known[key(*run)] for run in runs if run not in left))
-    for run in left:
-        refuse_other_result(glue, *run)
-    jobs = [job(glue, *run) for run in left]
-    if len(left) < len(runs):
-        say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
+    refuse_mixed(glue, known)
+    for key in left:
+        refuse_other_result(glue, key)
+    jobs = [job(glue, key) for key in left]
+    if known:
+        say(NAME, f"{len(known)} runs are taken from {glue.records}")
     return jobs
 
 
@@ -159,10 +157,9 @@ def finetune(glue: Glue, jobs: Sequence[Job]) -> None:
     launch.Runner(NAME, glue.jobs, partial(keep, glue), shown).finish(jobs)
 
 
-def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: float) -> None:
+def refuse_other_result(glue: Glue, key: Key) -> None:
     """End the program at a finished run of other options or another start: it is not this one."""
-    path = place(glue, name, system, seed, rate) / "result.json"
-    asked = plan(glue, name, system, seed, rate)
+    path, asked = place(glue, key) / "result.json", plan(glue, key)
     if path.is_file() and glue_run.identity_of(path) != (asked.settings, asked.start):
         sys.exit(
             f"{path} was made with other options, text or start than these: give those, or another "
@@ -170,11 +167,11 @@ def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: 
         )
 
 
-def job(glue: Glue, name: str, system: System, seed: int, rate: float) -> Job:
+def job(glue: Glue, key: Key) -> Job:
     """What makes one run; its plan is written."""
-    folder = place(glue, name, system, seed, rate)
-    glue_run.plan_of(folder, plan(glue, name, system, seed, rate))
-    label = f"{name}, {system.arch}, learning rate {rate:g}, seed {seed}"
+    folder = place(glue, key)
+    glue_run.plan_of(folder, plan(glue, key))
+    label = f"{key.task}, {key.arch}, learning rate {key.rate}, seed {key.seed}"
     words = start.command(str(HERE / "glue_run.py"), str(folder))
     return Job(label, words, folder / "run.log", folder / "result.json")
 
@@ -201,27 +198,19 @@ OF_RUN = {
 }
 
 
-def key(name: str, system: System, seed: int, rate: float) -> Key:
-    """How records call a run."""
-    return Key(system.arch, system.is_pretrained, name, f"{rate:g}", seed)
-
-
-def is_of(glue: Glue, one: Record | None) -> bool:
+def is_of(glue: Glue, one: Record) -> bool:
     """Whether a record is of a run with these options and this text.
 
     And of the model that was pre-trained here, if one was, else of one with these settings.
     """
-    if not one:
+    if one.settings != settings(glue, one.key):
         return False
-    system = System(one.arch, one.pretrained)
-    if one.settings != settings(glue, one.task, system, one.seed, float(one.rate)):
-        return False
-    model = start_of(glue, system, one.seed)
+    model = start_of(glue, one.key)
     if not model:
         return not one.start
     if model.is_file():
         return one.start == sha256(model)
-    return bool(one.start) and one.pretraining == pretraining(glue, system, one.seed)
+    return bool(one.start) and one.pretraining == pretraining(glue, one.key)
 
 
 def refuse_mixed(glue: Glue, found: Iterable[Record]) -> None:
@@ -237,17 +226,23 @@ def refuse_mixed(glue: Glue, found: Iterable[Record]) -> None:
                 )
 
 
+def by_system(glue: Glue) -> dict[System, list[Key]]:
+    """All runs, pre-trained and from scratch."""
+    each = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
+    return {
+        System(arch, x): [Key(arch, x, name, f"{rate:g}", seed) for name, seed, rate in each]
+        for x, arch in product((True, False), glue.recipe.archs)
+    }
+
+
 def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
     """The runs that are done here, whatever they were made with."""
-    for is_pretrained, arch in product((True, False), glue.recipe.archs):
-        system = System(arch, is_pretrained)
-        for name, seed, rate in product(glue.tasks, glue.seeds, glue.setting.learning_rates):
-            path = place(glue, name, system, seed, rate) / "result.json"
-            content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-            if content.keys() >= OF_RUN:  # else of an older version
-                known = {x: content[x] for x in OF_RUN}
-                record = Record(**key(name, system, seed, rate)._asdict(), **known)
-                yield record, Result(name, seed, f"{rate:g}", record.scores, content["answers"])
+    for key in chain(*by_system(glue).values()):
+        path = place(glue, key) / "result.json"
+        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        if content.keys() >= OF_RUN:  # else of an older version
+            record = Record(**key._asdict(), **{x: content[x] for x in OF_RUN})
+            yield record, Result(key.task, key.seed, key.rate, record.scores, content["answers"])
 
 
 def keep(glue: Glue) -> dict[Key, Record]:
@@ -260,8 +255,7 @@ def keep(glue: Glue) -> dict[Key, Record]:
 
 def report(glue: Glue) -> None:
     """The table of what was fine-tuned, with and without pre-training; and the files to upload."""
-    systems = [System(arch, x) for x, arch in product((True, False), glue.recipe.archs)]
-    wanted = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
+    wanted = by_system(glue)
     recorded = [
         (one, Result(one.task, one.seed, one.rate, one.scores)) for one in keep(glue).values()
     ]
@@ -269,8 +263,8 @@ def report(glue: Glue) -> None:
     for record, result in [*finished(glue), *recorded]:
         found.setdefault(record.key, []).append((record, result))
     runs: dict[System, list[Result]] = {}
-    for system in systems:
-        own = [found[x] for run in wanted if (x := key(run[0], system, *run[1:])) in found]
+    for system, keys in wanted.items():
+        own = [found[key] for key in keys if key in found]
         fitting = [[x for x in several if is_of(glue, x[0])][:1] for several in own]
         if others := fitting.count([]):
             say(
@@ -285,8 +279,8 @@ def report(glue: Glue) -> None:
     if not runs:
         sys.exit(f"{glue.recipe.work} holds no finished run of these: run the stage finetune first")
     for system, results in runs.items():
-        if len(results) < len(wanted):
-            say(NAME, f"partial: {system.file} has {len(results)} of {len(wanted)} runs")
+        if len(results) < len(wanted[system]):
+            say(NAME, f"partial: {system.file} has {len(results)} of {len(wanted[system])} runs")
     examples = {name: glue_data.examples(glue.recipe, name) for name in glue.tasks}
     out = glue.recipe.work / "report"
     files.show(glue_report.write(runs, examples, HERE / "published.json", out))

@@ -13,7 +13,7 @@ from common.recipe import PLUGIN
 from common.steps import hash_of
 from common.train_command import arch_flags, identity
 from glue_options import Glue
-from glue_report import System
+from glue_records import Key
 from glue_tasks import TASKS
 
 from macaron_fairseq.common import files
@@ -28,10 +28,10 @@ sha256 = cache(files.sha256)  # of one file, for all runs
 fingerprint = cache(glue_data.fingerprint)
 
 
-def place(glue: Glue, name: str, system: System, seed: int, rate: float) -> Path:
+def place(glue: Glue, key: Key) -> Path:
     """The folder of a run."""
-    start = "finetuned" if system.is_pretrained else "from-scratch"
-    return glue.recipe.work / start / system.arch / name / f"rate{rate:g}-seed{seed}"
+    start = "finetuned" if key.pretrained else "from-scratch"
+    return glue.recipe.work / start / key.arch / key.task / f"rate{key.rate}-seed{key.seed}"
 
 
 def updates_of(glue: Glue, name: str, examples: int) -> int:
@@ -42,57 +42,58 @@ def updates_of(glue: Glue, name: str, examples: int) -> int:
     return min(whole, glue.most_updates or whole)
 
 
-def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_run.Plan:
+def plan(glue: Glue, key: Key) -> glue_run.Plan:
     """All that a run goes by; ends the program where its start is missing, or is another one."""
-    recipe, task = glue.recipe, TASKS[name]
-    found = glue_data.examples(recipe, name)
-    data = glue_data.where(recipe, name)
+    recipe, task = glue.recipe, TASKS[key.task]
+    found = glue_data.examples(recipe, key.task)
+    data = glue_data.where(recipe, key.task)
     cpu = not ask_fairseq.count_gpus(recipe)
     precision = [] if cpu or recipe.precision == "fp32" else [f"--{recipe.precision}"]
-    model = start_of(glue, system, seed)
+    model = start_of(glue, key)
     if model and not model.is_file():
         sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
-    trained_as = pretraining(glue, system, seed)
+    trained_as = pretraining(glue, key)
     if model and trained_as and (model.parent / "trained").read_text("utf-8").strip() != trained_as:
         sys.exit(
             f"{model.parent} was pre-trained with other options, such as --max-update: give each "
             "stage the same, or run the stage pretrain"
         )
     return glue_run.Plan(
-        task=name,
+        task=key.task,
         flags=[
-            *[str(data), "--user-dir", str(PLUGIN), *flags_of(glue, name, system, seed, rate)],
+            *[str(data), "--user-dir", str(PLUGIN), *flags_of(glue, key)],
             *(["--finetune-from-model", str(model)] if model else []),
             *[*precision, *["--cpu"] * cpu],
             *["--distributed-world-size", "1", "--no-epoch-checkpoints", "--disable-validation"],
             *["--save-interval-updates", "2000", "--keep-interval-updates", "1"],
             *["--log-format", "json", "--log-interval", "50"],
         ],
-        updates=updates_of(glue, name, found[task.train.name]["examples"]),
+        updates=updates_of(glue, key.task, found[task.train.name]["examples"]),
         cpu=cpu,
         splits={
-            key: {"subset": one["subset"], "labels": one["labels"]}
-            for key, one in found.items()
-            if key != task.train.name
+            name: {"subset": one["subset"], "labels": one["labels"]}
+            for name, one in found.items()
+            if name != task.train.name
         },
-        settings=settings(glue, name, system, seed, rate),
+        settings=settings(glue, key),
         start=sha256(model) if model else "",
         keeps=glue.keeps,
         pretraining=trained_as,
     )
 
 
-def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> list[str]:
+def flags_of(glue: Glue, key: Key) -> list[str]:
     """Those of fairseq-train that make a run what it is, on any machine."""
-    recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
-    updates = updates_of(glue, name, glue_data.examples(recipe, name)[task.train.name]["examples"])
-    flags = [*arch_flags(system.arch), "--seed", str(seed), *KIND]
+    recipe, setting, task = glue.recipe, glue.setting.tasks[key.task], TASKS[key.task]
+    found = glue_data.examples(recipe, key.task)
+    updates = updates_of(glue, key.task, found[task.train.name]["examples"])
+    flags = [*arch_flags(key.arch), "--seed", str(key.seed), *KIND]
     flags += ["--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
     flags += [*glue_data.around(recipe), "--max-positions", str(recipe.block)]
     flags += ["--shorten-method", "truncate", "--batch-size", str(setting.batch)]
     flags += ["--required-batch-size-multiple", "1", *split(glue.setting.flags)]
-    flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", f"{rate:g}"]
+    flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", key.rate]
     flags += ["--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)]
     flags += ["--warmup-updates", str(round(glue.setting.warmup * updates))]
     return [*flags, "--max-update", str(updates), *model_flags(recipe.extra)]
@@ -103,20 +104,20 @@ def fixed_flags(glue: Glue) -> list[str]:
     return [*KIND, *split(glue.setting.flags), *model_flags(glue.recipe.extra)]
 
 
-def settings(glue: Glue, name: str, system: System, seed: int, rate: float) -> str:
+def settings(glue: Glue, key: Key) -> str:
     """Stands for what a run is made from, but for the model that it starts from."""
-    recipe, flags = glue.recipe, flags_of(glue, name, system, seed, rate)
+    recipe, flags = glue.recipe, flags_of(glue, key)
     precision = [recipe.precision] * (recipe.precision != "fp16")  # which older records go without
-    return hash_of(*flags, *precision, fingerprint(glue_data.where(recipe, name)))[:12]
+    return hash_of(*flags, *precision, fingerprint(glue_data.where(recipe, key.task)))[:12]
 
 
-def start_of(glue: Glue, system: System, seed: int) -> Path | None:
+def start_of(glue: Glue, key: Key) -> Path | None:
     """The checkpoint that a run starts from, whether it is there or not; None from scratch."""
-    if not system.is_pretrained:
+    if not key.pretrained:
         return None
     if glue.pretrained:
         return glue.pretrained
-    folder = glue.recipe.run(system.arch, pretrain_seed(glue, seed))
+    folder = glue.recipe.run(key.arch, pretrain_seed(glue, key.seed))
     # While it trains, its last checkpoint is none to start from.
     return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
 
@@ -129,12 +130,12 @@ def pretrain_seed(glue: Glue, seed: int) -> int:
     return glue.recipe.seeds[(seed - 1) % len(glue.recipe.seeds)]
 
 
-def pretraining(glue: Glue, system: System, seed: int) -> str:
+def pretraining(glue: Glue, key: Key) -> str:
     """Stands for the settings and the text of a run's pre-training; needs no model."""
-    if not system.is_pretrained or glue.pretrained:
+    if not key.pretrained or glue.pretrained:
         return ""
     text = stage_prepare.fingerprint(glue.recipe.data)
-    return identity(glue.recipe, text, system.arch, pretrain_seed(glue, seed))
+    return identity(glue.recipe, text, key.arch, pretrain_seed(glue, key.seed))
 
 
 def model_flags(extra: Sequence[str]) -> list[str]:

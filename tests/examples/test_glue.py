@@ -28,6 +28,7 @@ import torch
 from common import ask_fairseq, stage_train, train_command
 from fairseq import checkpoint_utils
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from glue_records import Key
 from glue_report import Result, System
 from glue_tasks import TASKS
 from helpers.commands import sentence_of
@@ -451,7 +452,7 @@ def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
 def test_half_precision_is_for_a_gpu(tmp_path, monkeypatch):
     found = prepared(tmp_path)
     monkeypatch.setattr(ask_fairseq, "count_gpus", lambda recipe: 1)
-    flags = glue_flags.plan(found, "RTE", System("a", False), 1, 1).flags
+    flags = glue_flags.plan(found, RTE._replace(pretrained=False)).flags
     assert "--fp16" in flags and "--cpu" not in flags
 
 
@@ -469,7 +470,7 @@ def test_a_run_has_the_flags_of_its_task_seed_and_rate(
     write(found.recipe.data / "preprocessing.json", '{"fingerprint": "text"}')
     split = {"subset": "train", "examples": 90, "labels": [], "indices": []}
     write(glue_data.where(found.recipe, task) / "examples.json", json.dumps({"train": split}))
-    flags = glue_flags.plan(found, task, System("a", False), 7, 3e-05).flags
+    flags = glue_flags.plan(found, Key("a", False, task, "3e-05", 7)).flags
     for name, value in {
         "--seed": "7",
         "--lr": "3e-05",
@@ -499,7 +500,7 @@ def prepared(work, *words):
     return found
 
 
-SYSTEM = System("a", True)
+RTE = Key("a", True, "RTE", "1", 1)
 
 
 def pretrained(found, seed, content="weights"):
@@ -511,8 +512,8 @@ def pretrained(found, seed, content="weights"):
 def made(found, seed=1, **changes):
     """The record of a run as these options make it, from a model that is elsewhere."""
     fields = {"arch": "a", "rate": "1", "seed": seed, "start": "model"}
-    fields["settings"] = glue_flags.settings(found, "RTE", SYSTEM, seed, 1)
-    fields["pretraining"] = glue_flags.pretraining(found, SYSTEM, seed)
+    fields["settings"] = glue_flags.settings(found, RTE._replace(seed=seed))
+    fields["pretraining"] = glue_flags.pretraining(found, RTE._replace(seed=seed))
     return record(**{**fields, **changes})
 
 
@@ -532,11 +533,11 @@ def test_a_record_of_another_pretraining_is_none_of_these_runs(tmp_path):
 def test_a_plan_is_of_a_model_that_these_options_pretrained(tmp_path):
     found = prepared(tmp_path)
     pretrained(found, 1)
-    plan = glue_flags.plan(found, "RTE", SYSTEM, 1, 1)
-    assert plan.pretraining == glue_flags.pretraining(found, SYSTEM, 1)
+    plan = glue_flags.plan(found, RTE)
+    assert plan.pretraining == glue_flags.pretraining(found, RTE)
     for change in ({"max_update": 2000000}, {"extra": ["--macaron-scheme", "parallel"]}):
         other = replace(found, recipe=replace(found.recipe, **change))
-        said = sentence_of(glue_flags.plan, other, "RTE", SYSTEM, 1, 1)
+        said = sentence_of(glue_flags.plan, other, RTE)
         assert said.startswith(f"{found.recipe.run('a', 1)} was pre-trained with other options")
 
 
@@ -558,7 +559,7 @@ def test_runs_of_two_models_do_not_share_a_row(tmp_path):
 def test_a_result_of_other_options_is_not_lost(tmp_path):
     found = prepared(tmp_path)
     pretrained(found, 1)
-    path = glue.place(found, "RTE", SYSTEM, 1, 1) / "result.json"
+    path = glue.place(found, RTE) / "result.json"
     write(path, '{"settings": "other", "start": ""}')
     said = sentence_of(glue.jobs_left, found)
     assert f"{path} was made with other options" in said
@@ -578,7 +579,7 @@ def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_pat
 def local_result(found, seed, **changes):
     one = made(found, seed, **changes)
     content = {name: getattr(one, name) for name in glue.OF_RUN}
-    folder = glue_flags.place(found, "RTE", SYSTEM, seed, 1)
+    folder = glue_flags.place(found, RTE._replace(seed=seed))
     write(folder / "result.json", json.dumps({**content, "answers": {}}))
 
 
@@ -590,7 +591,7 @@ def test_a_record_stands_for_a_stale_local_result(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(glue_report, "write", lambda runs, *_: shown.append(runs) or "")
     glue.report(found)
-    assert [x.scores for x in shown[0][SYSTEM]] == [{"accuracy": 52.5}]
+    assert [x.scores for x in shown[0][System("a", True)]] == [{"accuracy": 52.5}]
 
 
 def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
@@ -1063,7 +1064,7 @@ def test_updates_of_finetuning():
 
 def test_the_rate_rises_for_a_tenth_of_the_updates(tmp_path):
     found = prepared(tmp_path, "--epochs", "30")  # of 9 examples, one batch
-    flags = training_flags.parse(glue_flags.flags_of(found, "RTE", SYSTEM, 1, 1))
+    flags = training_flags.parse(glue_flags.flags_of(found, RTE))
     assert flags["--warmup-updates"] == ["3"] and flags["--total-num-update"] == ["30"]
 
 
