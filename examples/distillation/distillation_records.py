@@ -131,12 +131,14 @@ def keep(folder: Path, runs: Iterable[Run]) -> None:
 # --- Whether they belong together ----------------------------------------------------------------
 
 
-def unlike(runs: Sequence[Run], marks: Sequence[str], precision: str = "") -> list[tuple[Run, str]]:
+def unlike(
+    runs: Sequence[Run], hashes: Sequence[str], precision: str = ""
+) -> list[tuple[Run, str]]:
     """The runs of a task that are not of a piece with the rest, and what of them is other.
 
     Args:
         runs: the teacher first.
-        marks: their settings here.
+        hashes: of their settings here.
         precision: of the students that are to be trained; "" for that of the first one.
     """
     here = {
@@ -146,14 +148,14 @@ def unlike(runs: Sequence[Run], marks: Sequence[str], precision: str = "") -> li
     }
     of_data: dict[Path, str] = {}
     found = []
-    for run, mark in zip(runs, marks, strict=True):
+    for run, settings in zip(runs, hashes, strict=True):
         result, data = run.result, run.recipe.data
         if run.recipe.system == TEACHER:
             result = {name: x for name, x in result.items() if name != "precision"}
         # What is not here is what the first run says that it was.
         here |= {name: here[name] or result.get(name, "") for name in here}
         of_data[data] = of_data.get(data) or fingerprint(data) or result.get("data", "")
-        wanted = {**here, "settings": mark, "data": of_data[data]}
+        wanted = {**here, "settings": settings, "data": of_data[data]}
         for name, what in UNLIKE.items():
             if result.get(name) and result[name] != wanted[name]:  # some learn from no teacher
                 found.append((run, what))

@@ -42,7 +42,7 @@ def prepare(recipe: SystemRecipe) -> None:
     stage_prepare.prepare(own, recipe.work)
 
 
-def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
+def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
     """Train, score, and keep the result."""
     folder = recipe.folder_of_run
     with only_one(folder / "run.lock"):
@@ -67,7 +67,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "system": recipe.system,
             "seed": recipe.seeds[0],
             "arch": manifest.read(folder, "train again")["arch"],
-            "settings": systems.mark(task, settings, recipe, options),
+            "settings": systems.settings_hash(task, settings, recipe),
             "data": distillation_records.fingerprint(recipe.data),
             "references": files.sha256(distillation_records.references(recipe, recipe.data)),
             "checkpoint": files.sha256(recipe.checkpoint),
@@ -202,7 +202,7 @@ def main(argument: str) -> None:
     if what == "prepare":
         prepare(recipe)
     elif what == "train":
-        train(task, settings, recipe, options)
+        train(task, settings, recipe)
     elif what == "translate":
         translations.translate(recipe, settings, asked["shard"])
     elif what == "join":

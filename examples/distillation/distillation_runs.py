@@ -74,5 +74,5 @@ class Runs:
     def unlike(self, task: Task, precision: str = "") -> list[tuple[Run, str]]:
         """The runs that do not belong together, and why; see `distillation_records.unlike`."""
         known = self.known(task)
-        marks = [systems.mark(task, self.settings, run.recipe, self.options) for run in known]
-        return distillation_records.unlike(known, marks, precision)
+        hashes = [systems.settings_hash(task, self.settings, run.recipe) for run in known]
+        return distillation_records.unlike(known, hashes, precision)

@@ -113,6 +113,7 @@ class SystemRecipe(Recipe):
     reads_translations: bool
     has_own_bpe: bool
     learns: tuple[str, ...]  # the flags of the system alone
+    user_flags: tuple[str, ...]  # of fairseq-train after --, which are in `extra` too
     baseline: str
     test: str  # the test set that is compared
     given_teacher: Path | None  # a checkpoint that is taken as the teacher's run
@@ -202,6 +203,7 @@ def recipe(
         reads_translations=how.reads_translations,
         has_own_bpe=bool(how.merges),
         learns=tuple(split(how.flags)),
+        user_flags=options.extra,
         baseline=how.baseline or settings.baseline,
         test=task.kind.test,
         given_teacher=given,
@@ -213,7 +215,7 @@ def teacher_of(work: Path) -> Path:
     return work / TEACHER / "checkpoint.pt"
 
 
-def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> str:
+def settings_hash(task: Task, settings: Settings, recipe: SystemRecipe) -> str:
     """Stands for what a run depends on, next to data, seed, precision and the teacher's SHA-256."""
     if recipe.given_teacher:  # its SHA-256 stands for how it was trained
         return hash_of("given", repr(task.benchmark.evaluation))[:12]
@@ -227,6 +229,6 @@ def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options)
     ]
     words.append(str(recipe.average))
     words += [f"{recipe.merges} merges"] * recipe.has_own_bpe
-    own = lasting([*recipe.learns, *options.extra])
+    own = lasting([*recipe.learns, *recipe.user_flags])
     translations = [settings.distill] * recipe.reads_translations
     return hash_of(*words, recipe.system, *own, str(recipe.max_update), *translations)[:12]

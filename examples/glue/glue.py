@@ -25,7 +25,7 @@ from glue_flags import (
     plan,
     pretrain_seed,
     pretraining,
-    settings,
+    settings_hash,
     sha256,
     start_of,
 )
@@ -203,7 +203,7 @@ def is_of(glue: Glue, one: Record) -> bool:
 
     And of the model that was pre-trained here, if one was, else of one with these settings.
     """
-    if one.settings != settings(glue, one.key):
+    if one.settings != settings_hash(glue, one.key):
         return False
     model = start_of(glue, one.key)
     if not model:

@@ -75,7 +75,7 @@ def plan(glue: Glue, key: Key) -> glue_run.Plan:
             for name, one in found.items()
             if name != task.train.name
         },
-        settings=settings(glue, key),
+        settings=settings_hash(glue, key),
         start=sha256(model) if model else "",
         keeps=glue.keeps,
         pretraining=trained_as,
@@ -104,7 +104,7 @@ def fixed_flags(glue: Glue) -> list[str]:
     return [*KIND, *split(glue.setting.flags), *model_flags(glue.recipe.extra)]
 
 
-def settings(glue: Glue, key: Key) -> str:
+def settings_hash(glue: Glue, key: Key) -> str:
     """Stands for what a run is made from, but for the model that it starts from."""
     recipe, flags = glue.recipe, flags_of(glue, key)
     precision = [recipe.precision] * (recipe.precision != "fp16")  # which older records go without

@@ -149,7 +149,7 @@ def setting_of(
         for name, scheme in product(kind.tuning.tasks, kind.tuning.schemes):
             one = every_task[name], Variant.parse(scheme), kind.tuning.seed, setting, options
             recipe = recipe_of(*one, is_tuning=True)
-            known.refuse_other_tuning(many_tasks_run.dev_path(recipe), recipe, options)
+            known.refuse_other_tuning(many_tasks_run.dev_path(recipe), recipe)
     return Setting(**found["chosen"])
 
 
@@ -169,7 +169,7 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
                     one = every_task[name], variant, plan.seed, point, options
                     recipe = recipe_of(*one, is_tuning=True)
                     paths[point, name, scheme] = path = many_tasks_run.dev_path(recipe)
-                    known.refuse_other_tuning(path, recipe, options)
+                    known.refuse_other_tuning(path, recipe)
                     label = f"tuning {name} {scheme}, {point}"
                     log = path.with_name("run.log")
                     words = many_tasks_run.words(*one, is_tuning=True)
@@ -226,7 +226,7 @@ def train(
                 path = many_tasks_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
                 one = task, variant, seed, setting, options
-                known.refuse_others(path, task, recipe_of(*one), options)
+                known.refuse_others(path, task, recipe_of(*one))
                 words = many_tasks_run.words(*one, keeps=args.keep_models)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
                 jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))

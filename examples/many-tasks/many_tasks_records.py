@@ -15,7 +15,7 @@ from common import tasks
 from common.run_options import Options
 from common.steps import alone_in, say
 from common.tasks import Setting, Task
-from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, preparation_of, recipe_of
+from many_tasks_variants import RunRecipe, Variant, every_point, preparation_of, recipe_of
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -175,9 +175,9 @@ def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder
         place = many_tasks_run.dev_path(recipe)
         if not entry or place.is_file():
             continue
-        refuse(path, said(entry), entry["settings"] == mark_of(recipe, options))
+        refuse(path, said(entry), entry["settings"] == recipe.settings_hash)
         remember_data(recipe, entry["data"], path)
-        files.write(place, many_tasks_run.of_tuning(recipe, options, entry["scores"]))
+        files.write(place, many_tasks_run.of_tuning(recipe, entry["scores"]))
         number += 1
     if number:
         say(family, f"{number} scores of tuning are taken from {path}")
@@ -205,7 +205,7 @@ def take(
                 if not run or place.is_file():
                     continue
                 recipe = recipe_of(task, variant, seed, settings[task.family], options)
-                refuse(folder, records.name(run), is_of(run, task, recipe, options))
+                refuse(folder, records.name(run), is_of(run, task, recipe))
                 remember_data(recipe, run.data, folder)
                 records.write(place, [run])
                 number += 1
@@ -213,9 +213,9 @@ def take(
             say(task.name, f"{number} runs are taken from {folder}")
 
 
-def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
+def is_of(run: Run, task: Task, recipe: RunRecipe) -> bool:
     """Whether a run was made with the settings of a recipe."""
-    of_task = task.kind.metric, task.kind.test, mark_of(recipe, options)
+    of_task = task.kind.metric, task.kind.test, recipe.settings_hash
     is_same = run.preparation in (None, preparation_of(recipe))  # None: of an older version
     return is_same and (run.metric, run.test, run.settings) == of_task
 
@@ -224,7 +224,7 @@ def as_planned(run: Run, task: Task) -> bool:
     """Whether a run has the settings of the file of tasks, and of tuning: those of the plan."""
     options = Options(Path(), None, cpu=not run.environment["gpus"], file=tasks.FILE)
     variant = Variant.parse(run.scheme)
-    return is_of(run, task, recipe_of(task, variant, run.seed, task.kind.chosen, options), options)
+    return is_of(run, task, recipe_of(task, variant, run.seed, task.kind.chosen, options))
 
 
 def refuse(origin: Path, run: str, is_same: bool, instead: str = "give another --records") -> None:
@@ -236,19 +236,18 @@ def refuse(origin: Path, run: str, is_same: bool, instead: str = "give another -
         )
 
 
-def refuse_others(path: Path, task: Task, recipe: RunRecipe, options: Options) -> None:
+def refuse_others(path: Path, task: Task, recipe: RunRecipe) -> None:
     """Raise a `UserError` if the record of a run here is of other settings."""
     if path.is_file():
         (run,) = records.read_file(path)
-        same = is_of(run, task, recipe, options)
-        refuse(path, records.name(run), same, "give another --work")
+        refuse(path, records.name(run), is_of(run, task, recipe), "give another --work")
 
 
-def refuse_other_tuning(path: Path, recipe: RunRecipe, options: Options) -> None:
+def refuse_other_tuning(path: Path, recipe: RunRecipe) -> None:
     """Raise a `UserError` if the scores of a run of tuning here are of other settings."""
     if path.is_file():
         content = files.read_json(path, OF_TUNING, TUNE_AGAIN)
-        same = content["settings"] == mark_of(recipe, options)
+        same = content["settings"] == recipe.settings_hash
         refuse(path, f"tuning {recipe.name} {recipe.variant.name}", same, "give another --work")
 
 

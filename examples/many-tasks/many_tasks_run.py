@@ -21,7 +21,7 @@ from common import run_options, stage_evaluate, stage_prepare, stage_train, summ
 from common.launch import only_one
 from common.run_options import Options
 from common.tasks import ARCH, Setting, Task
-from many_tasks_variants import RunRecipe, Variant, mark_of, preparation_of, recipe_of
+from many_tasks_variants import RunRecipe, Variant, preparation_of, recipe_of
 
 from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.evaluation.evidence import records
@@ -78,7 +78,7 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
         if is_tuning and (tuning := task.kind.tuning):
             stage_evaluate.evaluate(without_tests(recipe, tuning.dev))
             scores = summary.scores_of(folder / tuning.dev)
-            files.write(path, of_tuning(recipe, options, scores))
+            files.write(path, of_tuning(recipe, scores))
         else:
             stage_evaluate.evaluate(recipe)
             records.write(path, [record(task, recipe, options)])
@@ -94,9 +94,9 @@ def without_tests(recipe: RunRecipe, dev: str) -> RunRecipe:
     return replace(recipe, sets={name: x for name, x in recipe.sets.items() if name in kept})
 
 
-def of_tuning(recipe: RunRecipe, options: Options, scores: Sequence[Mapping[str, Any]]) -> str:
+def of_tuning(recipe: RunRecipe, scores: Sequence[Mapping[str, Any]]) -> str:
     """What is kept of a run of tuning, as JSON."""
-    return files.as_json({"settings": mark_of(recipe, options), "scores": scores})
+    return files.as_json({"settings": recipe.settings_hash, "scores": scores})
 
 
 def remove_models(folder: Path) -> None:
@@ -138,7 +138,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         items=items,
         scores=scores,
         signatures=signatures,
-        settings=mark_of(recipe, options),
+        settings=recipe.settings_hash,
         data=data_of(recipe),
         updates=training.updates,
         seconds=round(training.hours * 3600),

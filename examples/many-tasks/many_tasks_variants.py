@@ -85,11 +85,24 @@ class RunRecipe(Recipe):
 
     variant: Variant
     size: str  # the baseline's layers and inner width
+    user_flags: tuple[str, ...]  # of fairseq-train after --, which are in `extra` too
     place: str = "runs"  # of the runs, in the folder of the task
 
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
         return self.work / self.place / self.variant.folder / f"seed{seed}"
+
+    @property
+    def settings_hash(self) -> str:
+        """A hash of the settings that all runs of a task must share to be compared.
+
+        Data, how it was made (`preparation_of`), scheme and seed are recorded apart.
+        """
+        own, evaluation = self.benchmark.training, self.benchmark.evaluation
+        words = [*own.words(), str(self.batch), str(self.max_update)]
+        words += train_command.lasting(self.user_flags)
+        words += [self.size, self.precision, str(self.average)]
+        return hash_of(*words, evaluation.decode, evaluation.score)[:12]
 
 
 def recipe_of(
@@ -123,20 +136,9 @@ def recipe_of(
         extra=[*variant.flags(kind), *options.extra],
         variant=variant,
         size=f"{kind.layers} layers, FFN {kind.ffn}",
+        user_flags=options.extra,
         place=place,
     )
-
-
-def mark_of(recipe: RunRecipe, options: Options) -> str:
-    """A hash of the settings that all runs of a task must share to be compared.
-
-    Data, how it was made (`preparation_of`), scheme and seed are recorded apart.
-    """
-    own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
-    words = [*own.words(), str(recipe.batch), str(recipe.max_update)]
-    words += train_command.lasting(options.extra)
-    words += [recipe.size, recipe.precision, str(recipe.average)]
-    return hash_of(*words, evaluation.decode, evaluation.score)[:12]
 
 
 def preparation_of(recipe: RunRecipe) -> str:

@@ -334,9 +334,9 @@ def no_work(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
 
-    def mark(runs, recipe):
+    def settings_hash(runs, recipe):
         task = tasks.read(runs.options.file)[recipe.name]
-        return systems.mark(task, runs.settings, recipe, runs.options_of(recipe.system))
+        return systems.settings_hash(task, runs.settings, recipe)
 
     def do(runs, what, recipe, shard):
         if what == "train":
@@ -351,7 +351,7 @@ def no_work(tmp_path, monkeypatch):
                 distillation_run.put(recipe.checkpoint, place)
             written(
                 recipe,
-                settings=mark(runs, recipe),
+                settings=settings_hash(runs, recipe),
                 checkpoint=checkpoint,
                 data=distillation_records.fingerprint(recipe.data),
                 references="",
@@ -671,11 +671,11 @@ def test_across_vocabularies_a_student_has_its_own_data():
     assert (made.data, made.merges, teacher.merges) == (across.data, 4000, 8000)
     assert made.work != teacher.work == across.work and teacher.preparation == teacher
     other = replace(settings, systems={"across": replace(settings.systems["across"], merges=50)})
-    marks = [
-        systems.mark(task, s, systems.recipe(task, s, "across", 1, options()), options())
+    hashes = [
+        systems.settings_hash(task, s, systems.recipe(task, s, "across", 1, options()))
         for s in (settings, other)
     ]
-    assert marks[0] != marks[1]
+    assert hashes[0] != hashes[1]
 
 
 def test_students_may_end_earlier_than_their_teacher():
@@ -720,32 +720,31 @@ def test_shards_that_cannot_be_joined_are_done_again(tmp_path, monkeypatch):
     assert not mark.exists() and lock.exists()
 
 
-def test_marks_tell_settings_apart_and_not_places():
+def test_a_hash_tells_settings_apart_and_not_places():
     usual, task = systems.read(), tasks.read()["multi30k-en-de"]
 
-    def mark(system="word", settings=usual, **changes):
-        own = replace(options(), **changes)
-        recipe = systems.recipe(task, settings, system, 1, own)
-        return systems.mark(task, settings, recipe, own)
+    def of(system="word", settings=usual, **changes):
+        recipe = systems.recipe(task, settings, system, 1, replace(options(), **changes))
+        return systems.settings_hash(task, settings, recipe)
 
     def learning(flags):
         word = replace(usual.systems["word"], flags=flags)
-        return mark(settings=replace(usual, systems={**usual.systems, "word": word}))
+        return of(settings=replace(usual, systems={**usual.systems, "word": word}))
 
-    assert mark() == mark(work=EXAMPLES / "elsewhere")
-    others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
-    others += [mark("teacher"), learning("--distill-weight 0.1")]
+    assert of() == of(work=EXAMPLES / "elsewhere")
+    others = [of(), of("none"), of("both"), of(max_update=5), of(extra=("--lr", "1"))]
+    others += [of("teacher"), learning("--distill-weight 0.1")]
     assert len({*others}) == len(others)
     # How much is kept in memory changes no result.
     flags = usual.systems["word"].flags
     assert "--teacher-memory 4" in flags
-    assert mark() == learning(flags.replace("--teacher-memory 4", "")) != learning("")
-    assert mark() == mark(extra=("--teacher-memory", "1"))
+    assert of() == learning(flags.replace("--teacher-memory 4", "")) != learning("")
+    assert of() == of(extra=("--teacher-memory", "1"))
     # A student's teacher is known by its SHA-256, and may be of a GPU.
     larger = replace(usual, teacher=replace(usual.teacher, arch="macaron_transformer"))
-    assert mark() == mark(settings=larger) and mark("teacher") != mark("teacher", larger)
+    assert of() == of(settings=larger) and of("teacher") != of("teacher", larger)
     # Where it is trained stands next to it: a report may be drawn on another machine.
-    assert mark() == mark(cpu=False) and mark("teacher") == mark("teacher", cpu=False)
+    assert of() == of(cpu=False) and of("teacher") == of("teacher", cpu=False)
 
 
 def test_the_records_that_come_with_it_are_of_its_settings(tmp_path):
@@ -754,10 +753,10 @@ def test_the_records_that_come_with_it_are_of_its_settings(tmp_path):
     paths = [*(ROOT / "docs" / "results" / "records" / "distillation").glob("*/*.json")]
     assert len(paths) >= 17
     for path in paths:
-        kept, own = json.loads(path.read_text()), options()
+        kept = json.loads(path.read_text())
         task, given = task_of[kept["task"]], tmp_path if kept["given"] else None
-        recipe = systems.recipe(task, settings, kept["system"], kept["seed"], own, given)
-        assert systems.mark(task, settings, recipe, own) == kept["settings"], path
+        recipe = systems.recipe(task, settings, kept["system"], kept["seed"], options(), given)
+        assert systems.settings_hash(task, settings, recipe) == kept["settings"], path
 
 
 def test_a_model_that_was_retrained_is_translated_greedily_again(tmp_path, monkeypatch):
@@ -1157,8 +1156,7 @@ def test_finished_students_of_a_gpu_need_none_and_others_do_not_join_them(tmp_pa
     kept, here = tmp_path / "kept", options(tmp_path / "gpu")
     for system in ("teacher", "none"):
         recipe = systems.recipe(task, settings, system, 1, here)
-        mark = systems.mark(task, settings, recipe, here)
-        written(recipe, settings=mark, precision="fp16")
+        written(recipe, settings=systems.settings_hash(task, settings, recipe), precision="fp16")
         distillation_records.keep(kept, distillation_records.known([recipe], None))
     for seeds in ("1", "1 2"):
         args = distillation_recipe.parser().parse_args(["--records", str(kept), "--seeds", seeds])

@@ -512,7 +512,7 @@ def pretrained(found, seed, content="weights"):
 def made(found, seed=1, **changes):
     """The record of a run as these options make it, from a model that is elsewhere."""
     fields = {"arch": "a", "rate": "1", "seed": seed, "start": "model"}
-    fields["settings"] = glue_flags.settings(found, RTE._replace(seed=seed))
+    fields["settings"] = glue_flags.settings_hash(found, RTE._replace(seed=seed))
     fields["pretraining"] = glue_flags.pretraining(found, RTE._replace(seed=seed))
     return record(**{**fields, **changes})
 

@@ -28,7 +28,7 @@ from helpers.commands import sentence_of
 from helpers.evidence import record
 from helpers.recipes import EXAMPLES
 from helpers.run_folders import LOG, write_lines
-from many_tasks_variants import Variant, mark_of, points_of, preparation_of, recipe_of
+from many_tasks_variants import Variant, points_of, preparation_of, recipe_of
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import estimates, records
@@ -257,8 +257,7 @@ def test_settings_leave_out_scheme_and_seed_alone():
 
     def of(scheme, seed, tokens):
         setting = tasks.Setting(tokens, 0.1)
-        recipe = recipe_of(task, Variant.parse(scheme), seed, setting, options)
-        return mark_of(recipe, options)
+        return recipe_of(task, Variant.parse(scheme), seed, setting, options).settings_hash
 
     assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
     usual = of("parallel", 1, 512)
@@ -301,10 +300,10 @@ def test_data_that_is_made_otherwise_is_other_data():
     assert of(replace(usual, is_usual=False)) != of()
     run = record(task=task.name, metric="BLEU", test="test_2016_flickr")
     recipe = recipe_of(task, variant, 1, None, usual)
-    run = replace(run, settings=mark_of(recipe, usual))
+    run = replace(run, settings=recipe.settings_hash)
     for preparation, is_same in ((None, True), (of(), True), ("of other text", False)):
         kept = replace(run, preparation=preparation)
-        assert known.is_of(kept, task, recipe, usual) is is_same
+        assert known.is_of(kept, task, recipe) is is_same
 
 
 def test_tokens_at_once_divide_an_update_and_leave_the_settings():
@@ -321,7 +320,7 @@ def test_tokens_at_once_divide_an_update_and_leave_the_settings():
             continue
         devices = train_command.plan(recipe, 1, {})
         found[tokens] = devices.max_tokens, devices.update_freq
-        assert mark_of(recipe, options) == mark_of(recipe, usual)
+        assert recipe.settings_hash == recipe_of(task, variant, 1, None, usual).settings_hash
         words = many_tasks_run.command(task, variant, 1, options)
         assert ("--max-tokens" in words) is (tokens is not None)
     assert found == {None: (4096, 2), 2048: (2048, 4), 8192: (8192, 1)}
