@@ -86,6 +86,11 @@ class Recipe:
         """The folder of one training."""
         return self.work / arch / f"seed{seed}"
 
+    @property
+    def folder_of_run(self) -> Path:
+        """The same of the first training, which in recipes of many runs is the only one."""
+        return self.run(self.archs[0], self.seeds[0])
+
     def parts(self) -> Sequence["Recipe"]:
         """The parts of a training in their order, each from where the last one ended."""
         return [self]

@@ -140,11 +140,6 @@ class SystemRecipe(Recipe):
         return self.work / "runs" / self.system / f"seed{seed}"
 
     @property
-    def folder_of_run(self) -> Path:
-        """The same, of this recipe's only one."""
-        return self.run(self.archs[0], self.seeds[0])
-
-    @property
     def checkpoint(self) -> Path:
         """What is scored, and what teaches."""
         name = "averaged/checkpoint.pt" if self.average else "checkpoint_best.pt"

@@ -148,8 +148,7 @@ def setting_of(
         setting = Setting(point["tokens"], point["dropout"])
         for name, scheme in product(kind.tuning.tasks, kind.tuning.schemes):
             one = every_task[name], Variant.parse(scheme), kind.tuning.seed, setting, options
-            recipe = recipe_of(*one, is_tuning=True)
-            known.refuse_other_tuning(many_tasks_run.dev_path(recipe), recipe)
+            known.refuse_other_tuning(recipe_of(*one, is_tuning=True))
     return Setting(**found["chosen"])
 
 
@@ -162,18 +161,13 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
     for values in plan.rounds:
         points = points_of(best, values)
         jobs, paths = [], {}
-        for point in points:
-            for name in plan.tasks:
-                for scheme in plan.schemes:
-                    variant = Variant.parse(scheme)
-                    one = every_task[name], variant, plan.seed, point, options
-                    recipe = recipe_of(*one, is_tuning=True)
-                    paths[point, name, scheme] = path = many_tasks_run.dev_path(recipe)
-                    known.refuse_other_tuning(path, recipe)
-                    label = f"tuning {name} {scheme}, {point}"
-                    log = path.with_name("run.log")
-                    words = many_tasks_run.words(*one, is_tuning=True)
-                    jobs.append(Job(label, words, log, path))
+        for point, name, scheme in product(points, plan.tasks, plan.schemes):
+            one = every_task[name], Variant.parse(scheme), plan.seed, point, options
+            recipe = recipe_of(*one, is_tuning=True)
+            known.refuse_other_tuning(recipe)
+            paths[point, name, scheme] = path = recipe.result
+            label, words = f"tuning {name} {scheme}, {point}", many_tasks_run.words(recipe, options)
+            jobs.append(Job(label, words, path.with_name("run.log"), path))
         own = [task for task in every_task.values() if task.family == family]
         finish(jobs, own, every_task, options, args)
         means = {}
@@ -220,16 +214,13 @@ def train(
 ) -> None:
     """All runs, seed by seed, so that what is done at any time is balanced."""
     jobs = []
-    for seed in args.seeds:
-        for task in chosen:
-            for variant in variants:
-                path = many_tasks_run.record_path(options.work, task, variant, seed)
-                setting = settings[task.family]
-                one = task, variant, seed, setting, options
-                known.refuse_others(path, task, recipe_of(*one))
-                words = many_tasks_run.words(*one, keeps=args.keep_models)
-                log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
-                jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))
+    for seed, task, variant in product(args.seeds, chosen, variants):
+        recipe = recipe_of(task, variant, seed, settings[task.family], options)
+        known.refuse_others(task, recipe)
+        words = many_tasks_run.words(recipe, options, args.keep_models)
+        log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
+        label = f"{task.name} {variant.name} seed {seed}"
+        jobs.append(Job(label, words, log, recipe.result))
     finish(jobs, chosen, every_task, options, args)
 
 

@@ -7,6 +7,7 @@ tuning/FAMILY.json  the scores of tuning so far, on development sets
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,13 @@ def add_tuning(family: str, known: Mapping[str, Task], options: Options, out: Pa
     """Add the scores of a family's tuning to a file, as `add` does."""
     kept = {key(x): x for x in read_tuning(out)}
     before, others = len(kept), []
-    for task, recipe, point in runs_of_tuning(family, known, options):
-        path = many_tasks_run.dev_path(recipe)
+    for recipe, point in runs_of_tuning(family, known, options):
         data = many_tasks_run.data_of(recipe)
-        if not (path.is_file() and data):
+        if not (recipe.result.is_file() and data):
             continue
-        content = files.read_json(path, OF_TUNING, TUNE_AGAIN)
+        content = files.read_json(recipe.result, OF_TUNING, TUNE_AGAIN)
         scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in content["scores"]]
-        entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
+        entry: dict[str, Any] = {"task": recipe.name, "scheme": recipe.variant.name, **vars(point)}
         entry |= {"settings": content["settings"], "data": data, "scores": scores}
         if kept.setdefault(key(entry), entry) != entry:
             others.append(said(entry))
@@ -119,7 +119,7 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 def runs_of_tuning(
     family: str, known: Mapping[str, Task], options: Options
-) -> Iterator[tuple[Task, RunRecipe, Setting]]:
+) -> Iterator[tuple[RunRecipe, Setting]]:
     """All runs that tuning a family may come to."""
     plan = tasks.kind_of(family, known).tuning
     if not plan:
@@ -127,9 +127,8 @@ def runs_of_tuning(
     for name in plan.tasks:
         for scheme in plan.schemes:
             for point in every_point(plan):
-                variant, task = Variant.parse(scheme), known[name]
-                recipe = recipe_of(task, variant, plan.seed, point, options, is_tuning=True)
-                yield task, recipe, point
+                one = known[name], Variant.parse(scheme), plan.seed, point, options
+                yield recipe_of(*one, is_tuning=True), point
 
 
 def read_tuning(path: Path) -> list[dict[str, Any]]:
@@ -170,14 +169,13 @@ def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder
     """
     path = folder / "tuning" / f"{family}.json"
     kept, number = {key(x): x for x in read_tuning(path)}, 0
-    for task, recipe, point in runs_of_tuning(family, known, options):
-        entry = kept.get((task.name, recipe.variant.name, point.tokens, point.dropout))
-        place = many_tasks_run.dev_path(recipe)
-        if not entry or place.is_file():
+    for recipe, point in runs_of_tuning(family, known, options):
+        entry = kept.get((recipe.name, recipe.variant.name, point.tokens, point.dropout))
+        if not entry or recipe.result.is_file():
             continue
         refuse(path, said(entry), entry["settings"] == recipe.settings_hash)
         remember_data(recipe, entry["data"], path)
-        files.write(place, many_tasks_run.of_tuning(recipe, entry["scores"]))
+        files.write(recipe.result, many_tasks_run.of_tuning(recipe, entry["scores"]))
         number += 1
     if number:
         say(family, f"{number} scores of tuning are taken from {path}")
@@ -198,16 +196,14 @@ def take(
     """
     for task in chosen:
         kept, number = {run.key: run for run in read([task.name], folder)}, 0
-        for variant in variants:
-            for seed in seeds:
-                run = kept.get((task.name, variant.name, seed))
-                place = many_tasks_run.record_path(options.work, task, variant, seed)
-                if not run or place.is_file():
-                    continue
-                recipe = recipe_of(task, variant, seed, settings[task.family], options)
+        for variant, seed in product(variants, seeds):
+            if not (run := kept.get((task.name, variant.name, seed))):
+                continue
+            recipe = recipe_of(task, variant, seed, settings[task.family], options)
+            if not recipe.result.is_file():
                 refuse(folder, records.name(run), is_of(run, task, recipe))
                 remember_data(recipe, run.data, folder)
-                records.write(place, [run])
+                records.write(recipe.result, [run])
                 number += 1
         if number:
             say(task.name, f"{number} runs are taken from {folder}")
@@ -236,16 +232,16 @@ def refuse(origin: Path, run: str, is_same: bool, instead: str = "give another -
         )
 
 
-def refuse_others(path: Path, task: Task, recipe: RunRecipe) -> None:
+def refuse_others(task: Task, recipe: RunRecipe) -> None:
     """Raise a `UserError` if the record of a run here is of other settings."""
-    if path.is_file():
+    if (path := recipe.result).is_file():
         (run,) = records.read_file(path)
         refuse(path, records.name(run), is_of(run, task, recipe), "give another --work")
 
 
-def refuse_other_tuning(path: Path, recipe: RunRecipe) -> None:
+def refuse_other_tuning(recipe: RunRecipe) -> None:
     """Raise a `UserError` if the scores of a run of tuning here are of other settings."""
-    if path.is_file():
+    if (path := recipe.result).is_file():
         content = files.read_json(path, OF_TUNING, TUNE_AGAIN)
         same = content["settings"] == recipe.settings_hash
         refuse(path, f"tuning {recipe.name} {recipe.variant.name}", same, "give another --work")

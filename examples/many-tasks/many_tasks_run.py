@@ -20,7 +20,7 @@ import start
 from common import run_options, stage_evaluate, stage_prepare, stage_train, summary, tasks
 from common.launch import only_one
 from common.run_options import Options
-from common.tasks import ARCH, Setting, Task
+from common.tasks import Setting, Task
 from many_tasks_variants import RunRecipe, Variant, preparation_of, recipe_of
 
 from macaron_fairseq.common import environment, files, text_lines
@@ -31,16 +31,6 @@ from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.training import manifest, training_log
 
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --records are
-
-
-def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
-    """Where the record of a run is."""
-    return work / "records" / task.name / f"{variant.folder}-seed{seed}.json"
-
-
-def dev_path(recipe: RunRecipe) -> Path:
-    """Where the scores of a run of tuning are."""
-    return recipe.run(ARCH, recipe.seeds[0]) / "dev.json"
 
 
 def data_of(recipe: RunRecipe) -> str:
@@ -61,13 +51,11 @@ def refuse_other_data(recipe: RunRecipe) -> None:
         )
 
 
-def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps: bool) -> None:
+def run(task: Task, recipe: RunRecipe, options: Options, keeps: bool) -> None:
     """Do what is not done of one run."""
-    seed = recipe.seeds[0]
-    folder = recipe.run(ARCH, seed)
-    path = dev_path(recipe) if is_tuning else record_path(options.work, task, recipe.variant, seed)
+    folder = recipe.folder_of_run
     with only_one(folder / "run.lock"):
-        if path.is_file():  # by another process
+        if recipe.result.is_file():  # by another process
             return
         stage_prepare.prepare(recipe)
         refuse_other_data(recipe)
@@ -75,13 +63,13 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
         if not (devices.gpus or recipe.cpu):  # its settings would be called those of a GPU's run
             sys.exit("this machine has no GPU: give --cpu")
         stage_train.train(recipe, devices)
-        if is_tuning and (tuning := task.kind.tuning):
+        if recipe.is_tuning and (tuning := task.kind.tuning):
             stage_evaluate.evaluate(without_tests(recipe, tuning.dev))
             scores = summary.scores_of(folder / tuning.dev)
-            files.write(path, of_tuning(recipe, scores))
+            files.write(recipe.result, of_tuning(recipe, scores))
         else:
             stage_evaluate.evaluate(recipe)
-            records.write(path, [record(task, recipe, options)])
+            records.write(recipe.result, [record(task, recipe, options)])
         if not keeps:
             remove_models(folder)
 
@@ -115,8 +103,7 @@ def remove_models(folder: Path) -> None:
 
 def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
     """What is kept of a finished run."""
-    seed, kind = recipe.seeds[0], task.kind
-    folder = recipe.run(ARCH, seed)
+    kind, folder = task.kind, recipe.folder_of_run
     scores, signatures = {}, {}
     for test in recipe.tests:
         found = summary.scores_of(folder / test)
@@ -131,7 +118,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
     return Run(
         task=task.name,
         scheme=recipe.variant.name,
-        seed=seed,
+        seed=recipe.seeds[0],
         metric=kind.metric,
         test=kind.test,
         kinds=kinds,
@@ -148,7 +135,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
             **manifest.trained_by(folder),
             **({"gpus": []} if options.cpu else {}),
         },
-        command=command(task, recipe.variant, seed, options),
+        command=command(recipe, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,
         cut_off=cut_off,
@@ -166,10 +153,10 @@ def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
     return len(looping), None if cut_off is None else len(cut_off)
 
 
-def command(task: Task, variant: Variant, seed: int, options: Options) -> str:
+def command(recipe: RunRecipe, options: Options) -> str:
     """What makes the run again."""
-    words = ["examples/many-tasks/reproduce.sh", "--tasks", task.name]
-    words += ["--schemes", variant.name, "--seeds", str(seed)]
+    words = ["examples/many-tasks/reproduce.sh", "--tasks", recipe.name]
+    words += ["--schemes", recipe.variant.name, "--seeds", str(recipe.seeds[0])]
     words += ["--cpu"] * options.cpu
     words += ["--max-update", str(options.max_update)] if options.max_update else []
     words += ["--max-tokens", str(options.max_tokens)] if options.max_tokens else []
@@ -227,23 +214,15 @@ def clusters(sources: Sequence[str]) -> list[int]:
 # --- The command line ----------------------------------------------------------------------------
 
 
-def words(
-    task: Task,
-    variant: Variant,
-    seed: int,
-    setting: Setting | None,
-    options: Options,
-    is_tuning: bool = False,
-    keeps: bool = False,
-) -> list[str]:
+def words(recipe: RunRecipe, options: Options, keeps: bool = False) -> list[str]:
     """The command that does one run."""
     argument = run_options.as_argument(
-        task=task.name,
-        variant=variant.name,
-        seed=seed,
-        setting=setting,
+        task=recipe.name,
+        variant=recipe.variant.name,
+        seed=recipe.seeds[0],
+        setting=recipe.setting,
         options=options,
-        is_tuning=is_tuning,
+        is_tuning=recipe.is_tuning,
         keeps=keeps,
     )
     return start.command(__file__, argument)
@@ -252,12 +231,12 @@ def words(
 def main(argument: str) -> None:
     """Do one run; `argument` is the last of `words`."""
     asked = run_options.from_argument(argument)
-    options, seed, is_tuning = asked["options"], asked["seed"], asked["is_tuning"]
+    options, variant = asked["options"], Variant.parse(asked["variant"])
     task = tasks.chosen(tasks.read(options.file), [asked["task"]], "TASK")[0]
     setting = Setting(**asked["setting"]) if asked["setting"] else None
-    recipe = recipe_of(task, Variant.parse(asked["variant"]), seed, setting, options, is_tuning)
+    recipe = recipe_of(task, variant, asked["seed"], setting, options, asked["is_tuning"])
     try:
-        run(task, recipe, options, is_tuning, asked["keeps"])
+        run(task, recipe, options, asked["keeps"])
     except OSError as error:
         where_it_is = f"{error.filename}: " * bool(error.filename)
         sys.exit(f"{task.name}: {where_it_is}{error.strerror or error}")

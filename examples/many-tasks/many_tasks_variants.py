@@ -86,11 +86,21 @@ class RunRecipe(Recipe):
     variant: Variant
     size: str  # the baseline's layers and inner width
     user_flags: tuple[str, ...]  # of fairseq-train after --, which are in `extra` too
-    place: str = "runs"  # of the runs, in the folder of the task
+    setting: Setting | None  # None: the benchmark's own
+    is_tuning: bool
 
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
-        return self.work / self.place / self.variant.folder / f"seed{seed}"
+        place = f"tuning/{self.setting.name}" if self.is_tuning and self.setting else "runs"
+        return self.work / place / self.variant.folder / f"seed{seed}"
+
+    @property
+    def result(self) -> Path:
+        """What is kept of the finished run: its record, or of tuning its scores on the dev set."""
+        if self.is_tuning:
+            return self.folder_of_run / "dev.json"
+        name = f"{self.variant.folder}-seed{self.seeds[0]}.json"
+        return self.work.parent / "records" / self.name / name
 
     @property
     def settings_hash(self) -> str:
@@ -115,7 +125,6 @@ def recipe_of(
 ) -> RunRecipe:
     """The recipe that trains and scores one run."""
     kind = task.kind
-    place = f"tuning/{setting.name}" if is_tuning and setting else "runs"
     if setting:
         assert kind.tuning
         flags = f"--attention-dropout {setting.dropout:g} --activation-dropout {setting.dropout:g}"
@@ -137,7 +146,8 @@ def recipe_of(
         variant=variant,
         size=f"{kind.layers} layers, FFN {kind.ffn}",
         user_flags=options.extra,
-        place=place,
+        setting=setting,
+        is_tuning=is_tuning,
     )
 
 

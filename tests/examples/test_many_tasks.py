@@ -106,7 +106,7 @@ def test_a_setting_that_was_found_with_other_options_is_refused(capsys, tmp_path
     options = tasks.Options(tmp_path / "w", None, cpu=True, file=file)
     seed = task.kind.tuning.seed
     one = task, Variant.parse("lie-trotter"), seed, tasks.Setting(**point), options
-    scores = many_tasks_run.dev_path(recipe_of(*one, is_tuning=True))
+    scores = recipe_of(*one, is_tuning=True).result
     scores.parent.mkdir(parents=True)
     scores.write_text('{"settings": "of a trial", "scores": []}')
     (tmp_path / "w" / "tuning").mkdir()
@@ -321,7 +321,7 @@ def test_tokens_at_once_divide_an_update_and_leave_the_settings():
         devices = train_command.plan(recipe, 1, {})
         found[tokens] = devices.max_tokens, devices.update_freq
         assert recipe.settings_hash == recipe_of(task, variant, 1, None, usual).settings_hash
-        words = many_tasks_run.command(task, variant, 1, options)
+        words = many_tasks_run.command(recipe, options)
         assert ("--max-tokens" in words) is (tokens is not None)
     assert found == {None: (4096, 2), 2048: (2048, 4), 8192: (8192, 1)}
 
@@ -586,10 +586,10 @@ def test_a_run_that_another_process_has_finished_is_left_as_it_is(tmp_path):
     options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
     recipe = recipe_of(task, variant, 1, None, options)
     model = recipe.run(tasks.ARCH, 1) / "checkpoint_last.pt"
-    for path in (model, many_tasks_run.record_path(tmp_path, task, variant, 1)):
+    for path in (model, recipe.result):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    many_tasks_run.run(task, recipe, options, is_tuning=False, keeps=False)
+    many_tasks_run.run(task, recipe, options, keeps=False)
     assert model.exists()
 
 
@@ -599,7 +599,8 @@ def test_the_command_of_a_record_can_be_pasted():
         extra=("--adam-betas", "(0.9,0.98)"),
         is_usual=False,
     )
-    found = many_tasks_run.command(tasks.read()["g2p-ice"], Variant.parse("parallel"), 3, options)
+    task, variant = tasks.read()["g2p-ice"], Variant.parse("parallel")
+    found = many_tasks_run.command(recipe_of(task, variant, 3, None, options), options)
     assert shlex.split(found)[-2:] == ["--adam-betas", "(0.9,0.98)"]
     assert "--from FOLDER --sizes any -- --adam-betas '(0.9,0.98)'" in found
 
