@@ -16,6 +16,7 @@ from common.recipe import PLUGIN, Recipe
 from common.stage_prepare import CLEAN_FROM, fingerprint
 from common.steps import Words, call, code, hash_of, hold, logged, made, say, step
 from common.summary import summary
+from common.train_command import trained_as
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.scores.scoring import OF_TOKENS
@@ -28,8 +29,7 @@ def evaluate(recipe: Recipe) -> None:
     for arch, seed in product(recipe.archs, recipe.seeds):
         run = recipe.run(arch, seed)
         check_data(recipe, run)
-        asked, done = train_command.identity(recipe, made_of, arch, seed), run / "trained"
-        if done.is_file() and done.read_text("utf-8").strip() != asked:
+        if trained_as(run) not in ("", train_command.identity(recipe, made_of, arch, seed)):
             say(recipe.name, f"{run} was trained with other options than these: scored as it is")
         with hold(run / "evaluation.lock"):
             evaluate_one(recipe, run, device)
@@ -57,7 +57,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
         sys.exit(f"{run} holds no {checkpoint}: {what_to_train(run)}")
     checksum, last = files.sha256(run / checkpoint), run / "checkpoint_last.pt"
     last_checksum = files.sha256(last if last.is_file() else Path(os.devnull))  # of nothing
-    if not (run / "trained").is_file():
+    if not trained_as(run):
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
         decoding += f" of {runs.UNFINISHED}"
 
@@ -92,7 +92,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
 
 def what_to_train(run: Path) -> str:
     """What to do about a checkpoint that is not there."""
-    if (run / "trained").is_file():
+    if trained_as(run):
         return f"it was removed or not kept; to train again, remove {run}"
     return "run the stage train first"
 

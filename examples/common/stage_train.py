@@ -101,8 +101,7 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
     """One training to its end, from where it stands."""
     run = recipe.run(arch, seed)
     asked = train_command.identity(recipe, fingerprint(recipe.data), arch, seed)
-    done = run / "trained"
-    if done.is_file() and done.read_text().strip() == asked:
+    if train_command.trained_as(run) == asked:
         return
     run.mkdir(parents=True, exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if name not in devices.dropped}
@@ -127,12 +126,12 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
         whole = train_command.flags(recipe, devices, arch, seed, has_tensorboard())
         call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *whole])
         for flags, most in parts_left(recipe, devices, arch, seed, had):
-            done.unlink(missing_ok=True)
+            (run / train_command.TRAINED).unlink(missing_ok=True)
             words, title = [*devices.launch, *flags], f"{arch}, seed {seed}"
             follow_training(words, environ, run / "train.log", title, had, most)
             had = most
         if (run / "checkpoint_last.pt").is_file():  # not with --no-save
-            done.write_text(asked + "\n")
+            train_command.note_trained(run, asked)
 
 
 def check_batch(recipe: Recipe, run: Path, had: int) -> None:

@@ -4,9 +4,11 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.recipe import PLUGIN, Recipe
 from common.steps import hash_of
+from macaron_fairseq.common import files
 from macaron_fairseq.common.environment import available_cores, visible_cores
 from macaron_fairseq.evaluation.training import manifest, training_flags
 
@@ -20,6 +22,7 @@ LAUNCHERS: tuple[str, ...] = (
 # fairseq's Adam, and this package's for GPUs: the same updates up to rounding, in fewer kernels.
 ADAM, FUSED_ADAM = "adam", "fused_adam"
 OF_ADAM_ALONE = ("--fp16-adam-stats", "--use-old-adam")
+TRAINED = "trained"  # in the folder of a finished training: its identity
 
 
 @dataclass(frozen=True)
@@ -214,3 +217,14 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     return hash_of(
         fingerprint, arch, str(seed), *own, str(recipe.max_update), *otherwise, precision
     )
+
+
+def trained_as(run: Path) -> str:
+    """The identity of a finished training, by its folder; "" where it is not finished."""
+    done = run / TRAINED
+    return done.read_text("utf-8").strip() if done.is_file() else ""
+
+
+def note_trained(run: Path, identity: str) -> None:
+    """Let a training be known as finished."""
+    files.write(run / TRAINED, f"{identity}\n")

@@ -94,10 +94,9 @@ def take(recipe: SystemRecipe, given: Path) -> None:
     """Put a given teacher where a training leaves its best checkpoint."""
     files.write(recipe.note_of_given, f"{given}\n")  # first: from here on this is no training
     put(given, recipe.checkpoint)
-    asked = train_command.identity(
-        recipe, stage_prepare.fingerprint(recipe.data), recipe.archs[0], recipe.seeds[0]
-    )
-    files.write(recipe.folder_of_run / "trained", f"{asked}\n")
+    data = stage_prepare.fingerprint(recipe.data)
+    asked = train_command.identity(recipe, data, recipe.archs[0], recipe.seeds[0])
+    train_command.note_trained(recipe.folder_of_run, asked)
 
 
 def put(checkpoint: Path, place: Path) -> None:
@@ -128,7 +127,7 @@ def of_training(recipe: SystemRecipe) -> dict[str, Any]:
 
 def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:
     """Train; returns how many processes ran in its last quarter of an hour, if that is known."""
-    path, is_trained = recipe.folder_of_run / "load", (recipe.folder_of_run / "trained").is_file()
+    path, is_trained = recipe.folder_of_run / "load", train_command.trained_as(recipe.folder_of_run)
     stage_train.train(recipe, devices)
     if not is_trained:
         files.write(path, f"{os.getloadavg()[2]:.2f}\n")

@@ -11,7 +11,7 @@ import glue_run
 from common import ask_fairseq, stage_prepare
 from common.recipe import PLUGIN
 from common.steps import hash_of
-from common.train_command import arch_flags, identity
+from common.train_command import arch_flags, identity, trained_as
 from glue_options import Glue
 from glue_records import Key
 from glue_tasks import TASKS
@@ -52,8 +52,8 @@ def plan(glue: Glue, key: Key) -> glue_run.Plan:
     model = start_of(glue, key)
     if model and not model.is_file():
         sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
-    trained_as = pretraining(glue, key)
-    if model and trained_as and (model.parent / "trained").read_text("utf-8").strip() != trained_as:
+    pretrained_as = pretraining(glue, key)
+    if model and pretrained_as and trained_as(model.parent) != pretrained_as:
         sys.exit(
             f"{model.parent} was pre-trained with other options, such as --max-update: give each "
             "stage the same, or run the stage pretrain"
@@ -78,7 +78,7 @@ def plan(glue: Glue, key: Key) -> glue_run.Plan:
         settings=settings_hash(glue, key),
         start=sha256(model) if model else "",
         keeps=glue.keeps,
-        pretraining=trained_as,
+        pretraining=pretrained_as,
     )
 
 
@@ -119,7 +119,7 @@ def start_of(glue: Glue, key: Key) -> Path | None:
         return glue.pretrained
     folder = glue.recipe.run(key.arch, pretrain_seed(glue, key.seed))
     # While it trains, its last checkpoint is none to start from.
-    return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
+    return folder / ("checkpoint_last.pt" if trained_as(folder) else "untrained")
 
 
 def pretrain_seed(glue: Glue, seed: int) -> int:

@@ -254,11 +254,11 @@ def trained(recipe: TextRecipe, arch: str, seed: int) -> Path:
     """The last checkpoint of a training; ends the program at one of other data or options."""
     run = recipe.run(arch, seed)
     stage_evaluate.check_data(recipe, run)
-    checkpoint, done = run / "checkpoint_last.pt", run / "trained"
+    checkpoint, trained_as = run / "checkpoint_last.pt", train_command.trained_as(run)
     asked = train_command.identity(recipe, stage_prepare.fingerprint(recipe.data), arch, seed)
-    if not checkpoint.is_file() or not done.is_file():
+    if not checkpoint.is_file() or not trained_as:
         sys.exit(f"{run} has not been trained to its end: run the stage train first")
-    if done.read_text("utf-8").strip() != asked:
+    if trained_as != asked:
         sys.exit(
             f"{run} was trained with other options, such as --max-update: give each stage the "
             "same, or run the stage train"

@@ -92,7 +92,7 @@ def refuse_unfit_teacher(recipes: Sequence[TextRecipe]) -> None:
     """End the program where fairseq-train would refuse a teacher, before any student is trained."""
     asked = {}
     for recipe in recipes:
-        is_done = all((run / "trained").is_file() for run in recipe.runs())
+        is_done = all(map(train_command.trained_as, recipe.runs()))
         if "--teacher" in recipe.extra and not is_done:
             flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
             flags += [*recipe.benchmark.training.words(), *recipe.extra]

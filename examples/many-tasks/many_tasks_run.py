@@ -21,6 +21,7 @@ from common import run_options, stage_evaluate, stage_prepare, stage_train, summ
 from common.launch import only_one
 from common.run_options import Options
 from common.tasks import Setting, Task
+from common.train_command import TRAINED
 from many_tasks_variants import RunRecipe, Variant, preparation_of, recipe_of
 
 from macaron_fairseq.common import environment, files, text_lines
@@ -92,7 +93,7 @@ def remove_models(folder: Path) -> None:
 
     Without its record a run is then made again.
     """
-    for path in [*folder.glob("checkpoint*.pt*"), folder / "trained"]:
+    for path in [*folder.glob("checkpoint*.pt*"), folder / TRAINED]:
         path.unlink(missing_ok=True)
     for name in ("averaged", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -550,7 +550,7 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
         [recipe] = [x for x in recipes if x.system == name]
         run = recipe.run(recipe.archs[0], seed)
         run.mkdir(parents=True)
-        (run / "trained").touch()
+        (run / "trained").write_text("so")
 
     for name in ("word", "more", "own"):
         trained(name, 1)

@@ -683,7 +683,7 @@ def test_the_training_text_of_a_report_is_the_target_where_it_was_normalised(tmp
 
 def test_what_ended_within_its_first_epoch_is_to_be_trained_longer(tmp_path):
     for name in ("trained", "checkpoint_last.pt", "checkpoint_best.pt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("it")
     with pytest.raises(SystemExit, match="within its first one, raise --max-update; else it was"):
         stage_evaluate.last_epochs(tmp_path, iwslt14(tmp_path, "--average", "2"))
 
@@ -733,7 +733,7 @@ def test_checkpoints_that_were_removed_are_not_to_be_trained_by_the_stage_that_t
     recipe = options.read(EXAMPLES / "iwslt14" / "benchmark.yaml", "iwslt14", "", words)
     with pytest.raises(SystemExit, match=r"^.*holds no checkpoint.*: run the stage train first$"):
         stage_evaluate.evaluate_one(recipe, tmp_path, [])
-    (tmp_path / "trained").touch()
+    (tmp_path / "trained").write_text("so")
     with pytest.raises(SystemExit, match=rf"or not kept; .* remove {tmp_path}$"):
         stage_evaluate.evaluate_one(recipe, tmp_path, [])
 
