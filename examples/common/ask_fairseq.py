@@ -19,7 +19,7 @@ from shlex import split
 from typing import Any
 
 from common import train_command
-from common.recipe import PLUGIN, Recipe
+from common.recipe import Recipe
 from common.steps import killed
 from common.train_command import Devices
 from macaron_fairseq.common import names, signals
@@ -112,8 +112,7 @@ def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
     """End the program at an architecture, a flag or a precision that fairseq refuses."""
     asked = []
     for recipe, devices in trained:
-        own = recipe.benchmark.training.words()
-        flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
+        flags = [*recipe.data_flags, *recipe.benchmark.training.words()]
         flags += [*devices.flags, "--max-update", str(recipe.max_update), *recipe.extra]
         decode = split(recipe.benchmark.evaluation.decode)
         asked.append((recipe.archs, flags, not recipe.dry_run, decode))

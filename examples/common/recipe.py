@@ -53,6 +53,20 @@ class Recipe:
         return self.work / "data"
 
     @property
+    def data_flags(self) -> list[str]:
+        """What all commands of fairseq begin with: the data, and this package."""
+        return [str(self.data / "data-bin"), "--user-dir", str(PLUGIN)]
+
+    def reference(self, test: str, language: str, kind: str = "reference") -> Path:
+        """A test set as it was given, or with `tokenized` for `kind` as it was before BPE."""
+        return self.data / kind / f"{test}.{language}"
+
+    @property
+    def checkpoint_name(self) -> str:
+        """What is scored of a training, in its folder."""
+        return "averaged/checkpoint.pt" if self.average else "checkpoint_best.pt"
+
+    @property
     def languages(self) -> tuple[str, str]:
         """Source and target."""
         return self.source, self.target

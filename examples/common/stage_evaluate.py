@@ -46,16 +46,15 @@ def device_flags(recipe: Recipe) -> list[str]:
 def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
     """Average its checkpoints if that is asked for, translate and score."""
     own, decode = what_evaluates(), split(recipe.benchmark.evaluation.decode)
-    checkpoint, decoding = "checkpoint_best.pt", "the best checkpoint"
+    checkpoint, decoding = run / recipe.checkpoint_name, "the best checkpoint"
     if recipe.average:
         epochs = last_epochs(run, recipe)
         states = [f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in epochs]
         step(run / "averaged", [*own, *states], lambda out: averaged(epochs, out))
-        checkpoint = "averaged/checkpoint.pt"
         decoding = f"the mean of the last {recipe.average} checkpoints"
-    if not (run / checkpoint).is_file():
-        sys.exit(f"{run} holds no {checkpoint}: {what_to_train(run)}")
-    checksum, last = files.sha256(run / checkpoint), run / "checkpoint_last.pt"
+    if not checkpoint.is_file():
+        sys.exit(f"{run} holds no {recipe.checkpoint_name}: {what_to_train(run)}")
+    checksum, last = files.sha256(checkpoint), run / "checkpoint_last.pt"
     last_checksum = files.sha256(last if last.is_file() else Path(os.devnull))  # of nothing
     if not trained_as(run):
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
@@ -69,14 +68,13 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
         return [*own, checksum, made(recipe.data), *settings]
 
     of_gpus = [hash_of(*inputs(x)) for x in ([], ["--fp16"])]
-    for i, test in enumerate(recipe.tests):
-        subset = f"test{i or ''}"
+    for test in recipe.tests:
 
-        def fill(out: Path, test: str = test, subset: str = subset) -> None:
+        def fill(out: Path, test: str = test) -> None:
             if device == ["--cpu"] and not recipe.cpu:
                 say(recipe.name, "no GPU: translating on the CPU, in fp32")
             # What follows names files in the run's folder: the folder may be moved.
-            decoded(recipe, run / checkpoint, test, subset, [*decode, *device], out)
+            decoded(recipe, checkpoint, test, [*decode, *device], out)
             (out / "checkpoint.sha256").write_text(checksum + "\n")
             (out / "decoding").write_text(described(device) + "\n")
             (out / "generated.sha256").write_text(files.sha256(out / "generated.txt") + "\n")
@@ -147,32 +145,30 @@ def averaged(epochs: list[Path], out: Path) -> None:
 def generate(
     recipe: Recipe,
     checkpoint: Path,
-    subset: str,
+    test: str,
     flags: Sequence[str],
     task: str = "macaron_translation",
 ) -> Words:
     """The command that translates a test set; fairseq's own search is that of `translation`."""
     # All sentences: fairseq drops a last batch whose size is not a multiple of 8 unless told so.
     # Without --post-process: reports count the model's tokens, and `score` joins BPE.
-    words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
+    subset = f"test{recipe.tests.index(test) or ''}"  # as fairseq-preprocess calls it
+    words: Words = ["fairseq-generate", *recipe.data_flags]
     words += ["--path", checkpoint, "--task", task, "--gen-subset", subset]
     return [*words, "--required-batch-size-multiple", "1", *flags]
 
 
-def decoded(
-    recipe: Recipe, checkpoint: Path, test: str, subset: str, flags: list[str], out: Path
-) -> None:
+def decoded(recipe: Recipe, checkpoint: Path, test: str, flags: list[str], out: Path) -> None:
     """Translate and score a test set."""
     say(recipe.name, f"translating {test}")
-    words = generate(recipe, checkpoint, subset, flags)
+    words = generate(recipe, checkpoint, test, flags)
     with (out / "generated.txt").open("wb") as file:
         logged(out / "generate.log", words, stdout=file)
-    reference = f"{test}.{recipe.target}"
     words = ["macaron-fairseq", "score", out / "generated.txt", "--target-lang", recipe.target]
     words += ["--test", test, *recipe.score_flags]
-    words += ["--reference", recipe.data / "reference" / reference]
+    words += ["--reference", recipe.reference(test, recipe.target)]
     if {*recipe.score_flags} & {*OF_TOKENS}:
-        words += ["--tokenized-reference", recipe.data / "tokenized" / reference]
+        words += ["--tokenized-reference", recipe.reference(test, recipe.target, "tokenized")]
     words += ["--hypotheses", out / "hypotheses.txt"]
     with (out / "scores.txt").open("wb") as file:
         call([*words, "--json", out / "scores.json"], stdout=file)

@@ -14,8 +14,8 @@ from macaron_fairseq.common.markdown import spread
 
 def summary(recipe: Recipe) -> str:
     """Some ten lines; the rest is in the report's file."""
-    checkpoint = "averaged/checkpoint.pt" if recipe.average else "checkpoint_best.pt"
-    models = [here(recipe.run(arch, recipe.seeds[0]) / checkpoint) for arch in recipe.archs]
+    runs = [recipe.run(arch, recipe.seeds[0]) for arch in recipe.archs]
+    models = [here(run / recipe.checkpoint_name) for run in runs]
     data: Words = ["--data", here(recipe.data)]
     translate: Words = ["macaron-fairseq", "translate", *data, "--path", models[-1]]
     decode = split(recipe.benchmark.evaluation.decode)

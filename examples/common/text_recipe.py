@@ -33,6 +33,11 @@ class TextRecipe(Recipe):
         """The tokens of a training sample."""
         return self.block
 
+    @property
+    def checkpoint_name(self) -> str:
+        """The last one."""
+        return "checkpoint_last.pt"
+
     def parts(self) -> Sequence["TextRecipe"]:
         """The updates on short samples, if any, and the others."""
         if not self.short:

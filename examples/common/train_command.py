@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.recipe import PLUGIN, Recipe
+from common.recipe import Recipe
 from common.steps import hash_of
 from macaron_fairseq.common import files
 from macaron_fairseq.common.environment import available_cores, visible_cores
@@ -169,7 +169,7 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
     """All flags of the fairseq-train of one architecture and seed."""
     own, run = recipe.benchmark.training.words(), recipe.run(arch, seed)
     kept = training_flags.parse(own).get("--keep-last-epochs")
-    words = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), "--save-dir", str(run)]
+    words = [*recipe.data_flags, "--save-dir", str(run)]
     words += [*arch_flags(arch), "--seed", str(seed), *own]
     if kept and recipe.average > int(kept[0]):
         words += ["--keep-last-epochs", str(recipe.average)]

@@ -174,9 +174,9 @@ def fingerprint(data: Path) -> str:
     return load(data / "preprocessing.json").get("fingerprint", "")[:12]
 
 
-def references(recipe: SystemRecipe, data: Path | None = None) -> Path:
-    """The references of the test set in a data folder, by default the task's."""
-    return (data or recipe.work / "data") / "reference" / f"{recipe.test}.{recipe.target}"
+def references(recipe: SystemRecipe) -> Path:
+    """The references of the test set in the task's data, which a teacher has."""
+    return recipe.work / "data" / "reference" / f"{recipe.test}.{recipe.target}"
 
 
 def place_of_references(folder: Path, recipe: SystemRecipe) -> Path:

@@ -69,7 +69,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
             "arch": manifest.read(folder, "train again")["arch"],
             "settings": systems.settings_hash(task, settings, recipe),
             "data": distillation_records.fingerprint(recipe.data),
-            "references": files.sha256(distillation_records.references(recipe, recipe.data)),
+            "references": files.sha256(recipe.reference(recipe.test, recipe.target)),
             "checkpoint": files.sha256(recipe.checkpoint),
             "teacher": teacher,
             "given": recipe.given_teacher is not None,
@@ -144,7 +144,6 @@ def sha256_of_teacher(recipe: SystemRecipe) -> str:
 def decode_greedily(recipe: SystemRecipe) -> Path:
     """The folder of the test set translated and scored with beam 1, as small models are used."""
     run, test = recipe.folder_of_run, recipe.test
-    subset = f"test{recipe.tests.index(test) or ''}"
     flags = [*split(recipe.benchmark.evaluation.decode), "--beam", "1"]
     flags += stage_evaluate.device_flags(recipe)
     folder = run / f"{test}-greedy"
@@ -152,7 +151,7 @@ def decode_greedily(recipe: SystemRecipe) -> Path:
     step(
         folder,
         [made(run / test), *flags],
-        lambda out: stage_evaluate.decoded(recipe, recipe.checkpoint, test, subset, flags, out),
+        lambda out: stage_evaluate.decoded(recipe, recipe.checkpoint, test, flags, out),
     )
     return folder
 

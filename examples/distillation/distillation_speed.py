@@ -114,8 +114,7 @@ def figures(engine: Engine, data: DataFolder, recipe: SystemRecipe, test: str) -
     The fastest of some repetitions counts. Loading, preprocessing and detokenising do not.
     """
     source, reference = (
-        [*text_lines.read_lines(recipe.data / "reference" / f"{test}.{language}")]
-        for language in recipe.languages
+        [*text_lines.read_lines(recipe.reference(test, language))] for language in recipe.languages
     )
     encode = data.encoder(data.source)
     lines = [" ".join(encode(line)) for line in source]
@@ -137,9 +136,8 @@ def figures(engine: Engine, data: DataFolder, recipe: SystemRecipe, test: str) -
 
 def fairseq_generate(recipe: SystemRecipe, test: str) -> float:
     """Sentences a second on one core, as fairseq-generate itself says; the fastest of some runs."""
-    number = recipe.tests.index(test)
     flags = ["--cpu", *split(recipe.benchmark.evaluation.decode), "--batch-size", str(BATCH)]
-    words = generate(recipe, recipe.checkpoint, f"test{number or ''}", flags, task="translation")
+    words = generate(recipe, recipe.checkpoint, test, flags, task="translation")
     printed = recipe.folder_of_run / "fairseq-generate.txt"
     log = printed.with_suffix(".log")
     speeds = []

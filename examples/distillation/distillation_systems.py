@@ -142,8 +142,7 @@ class SystemRecipe(Recipe):
     @property
     def checkpoint(self) -> Path:
         """What is scored, and what teaches."""
-        name = "averaged/checkpoint.pt" if self.average else "checkpoint_best.pt"
-        return self.folder_of_run / name
+        return self.folder_of_run / self.checkpoint_name
 
     @property
     def note_of_given(self) -> Path:

@@ -16,7 +16,6 @@ import glue_tasks
 import start
 from common import ask_fairseq, entry, launch, stage_text, stage_train
 from common.launch import Job
-from common.recipe import PLUGIN
 from common.steps import say
 from glue_flags import (
     fixed_flags,
@@ -97,11 +96,10 @@ def refuse_unknown_flags(glue: Glue) -> None:
             f"{lost[0]} is for the pre-training, and with --pretrained there is none: what "
             "fine-tuning goes by is in finetuning.yaml"
         )
-    start = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
     of_both = [fixed_flags(glue)]
     if "train" not in recipe.stages:
         of_both.insert(0, [*recipe.benchmark.training.words(), *recipe.extra])
-    asked = [(recipe.archs, [*start, *flags], False, list[str]()) for flags in of_both]
+    asked = [(recipe.archs, [*recipe.data_flags, *flags], False, list[str]()) for flags in of_both]
     if reason := ask_fairseq.apart(ask_fairseq.first_unknown, asked):
         sys.exit(reason)
 

@@ -119,7 +119,7 @@ def start_of(glue: Glue, key: Key) -> Path | None:
         return glue.pretrained
     folder = glue.recipe.run(key.arch, pretrain_seed(glue, key.seed))
     # While it trains, its last checkpoint is none to start from.
-    return folder / ("checkpoint_last.pt" if trained_as(folder) else "untrained")
+    return folder / (glue.recipe.checkpoint_name if trained_as(folder) else "untrained")
 
 
 def pretrain_seed(glue: Glue, seed: int) -> int:

@@ -25,7 +25,6 @@ from common import (
 )
 from common import options as recipe_options
 from common.options import STAGES, Once, Parser
-from common.recipe import PLUGIN
 from common.stage_text import Counts
 from common.steps import Words, code, hash_of, hold, logged, made, say, step
 from common.text_recipe import TextRecipe
@@ -254,7 +253,7 @@ def trained(recipe: TextRecipe, arch: str, seed: int) -> Path:
     """The last checkpoint of a training; ends the program at one of other data or options."""
     run = recipe.run(arch, seed)
     stage_evaluate.check_data(recipe, run)
-    checkpoint, trained_as = run / "checkpoint_last.pt", train_command.trained_as(run)
+    checkpoint, trained_as = run / recipe.checkpoint_name, train_command.trained_as(run)
     asked = train_command.identity(recipe, stage_prepare.fingerprint(recipe.data), arch, seed)
     if not checkpoint.is_file() or not trained_as:
         sys.exit(f"{run} has not been trained to its end: run the stage train first")
@@ -285,7 +284,7 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
     """Score the test set with the last checkpoint of one training."""
     counts = stage_text.counts(recipe)["test"]
     checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
-    words: Words = [recipe.data / "data-bin", "--user-dir", PLUGIN]
+    words: Words = [*recipe.data_flags]
     words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
     words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
     # Several processes would score a part each.

@@ -8,7 +8,6 @@ from typing import Any
 
 from common import ask_fairseq, benchmark, student_systems, train_command
 from common.options import add_words
-from common.recipe import PLUGIN
 from common.student_systems import System
 from common.text_recipe import TextRecipe
 
@@ -94,8 +93,7 @@ def refuse_unfit_teacher(recipes: Sequence[TextRecipe]) -> None:
     for recipe in recipes:
         is_done = all(map(train_command.trained_as, recipe.runs()))
         if "--teacher" in recipe.extra and not is_done:
-            flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
-            flags += [*recipe.benchmark.training.words(), *recipe.extra]
+            flags = [*recipe.data_flags, *recipe.benchmark.training.words(), *recipe.extra]
             flags += train_command.arch_flags(recipe.archs[0])
             asked[recipe.data, "--teacher-data" in flags] = flags  # others would ask for the same
     if asked and (reason := ask_fairseq.apart(why_unfit, [*asked.values()])):

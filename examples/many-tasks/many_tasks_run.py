@@ -146,8 +146,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
 
 def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
     """How many translations of a test set loop, and how many reach the maximum length."""
-    name = f"{folder.name}.{recipe.target}"
-    lines = folder / "hypotheses.txt", recipe.data / "reference" / name
+    lines = folder / "hypotheses.txt", recipe.reference(folder.name, recipe.target)
     looping = failures.looping(*([*text_lines.read_lines(path)] for path in lines))
     decoding = (folder / "decoding").read_text("utf-8")
     cut_off = failures.cut_off(folder / "generated.txt", decoding)
@@ -175,7 +174,7 @@ def of_items(
     test, language = task.kind.test, recipe.target
     is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")
     kind = "tokenized" if is_of_tokens else "reference"
-    path = recipe.data / kind / f"{test}.{language}"
+    path = recipe.reference(test, language, kind)
     references = [*text_lines.read_lines(path)]
     if is_of_tokens:
         hypotheses = own_tokens(folder, len(references), path)
@@ -186,7 +185,7 @@ def of_items(
         lengths = records.digits(len(line.split()) for line in references)
         found = records.digits(metrics.edits(hypotheses, references, lowercase))
         return Items(EDITS, len(references), sha256, lengths), found
-    sources = [*text_lines.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
+    sources = [*text_lines.read_lines(recipe.reference(test, recipe.source))]
     counts = metrics.ngram_counts(hypotheses, references, language, is_of_tokens, lowercase)
     groups = [[0] * 9 for _ in range(GROUPS)]
     for number, counted in zip(clusters(sources), counts, strict=True):

@@ -860,7 +860,9 @@ def test_a_runs_process_is_asked_for_what_its_runner_was(given):
 
 def test_a_record_counts_the_translations_that_loop_and_those_that_were_cut_off(tmp_path):
     """Of one test set: three loop, two have six tokens; one reference loops itself."""
-    recipe = SimpleNamespace(data=tmp_path / "data", target="de")
+    options = run_options.Options(tmp_path, None, cpu=True, file=tasks.FILE)
+    task, variant = tasks.read()["multi30k-en-de"], Variant.parse("parallel")
+    recipe = recipe_of(task, variant, 1, None, options)
     lines = ["ja " * 6, "nein " * 5, "so " * 5, "ha " * 6, "gut ."]
     references = ["ja", "nein", "so", "ha " * 6, "gut"]
     write_lines(recipe.data / "reference" / "test.de", [x.strip() for x in references])

@@ -367,30 +367,24 @@ def test_epochs_without_a_last_checkpoint_are_not_mixed_with_new_ones(tmp_path):
 
 def test_what_a_gpu_has_decoded_is_kept_where_there_is_none(tmp_path, monkeypatch):
     """As on a cluster's front end; --cpu asks for it."""
-    run, decoded = tmp_path / "arch/seed1", []
+    words = ["--work", str(tmp_path), "--average", "0"]
+    recipe = options.read(EXAMPLES / "multi30k" / "benchmark.yaml", "multi30k", "", words)
+    run, decoded = recipe.run("arch", 1), []
 
-    def decode(recipe, checkpoint, test, subset, flags, out):
-        decoded.append((test, subset, *flags))
-        for name in ("generated.txt", "scores.txt"):
-            (out / name).write_text("BLEU 1\n")
+    def decode(log, words, stdout):
+        decoded.append((words[words.index("--gen-subset") + 1], words[-1]))
 
-    monkeypatch.setattr(stage_evaluate, "decoded", decode)
+    monkeypatch.setattr(stage_evaluate, "logged", decode)
+    monkeypatch.setattr(stage_evaluate, "call", lambda words, stdout: None)
     monkeypatch.setattr(stage_evaluate, "what_evaluates", lambda: ["code"])
     run.mkdir(parents=True)
     (run / "checkpoint_best.pt").write_text("weights")
-    evaluation = SimpleNamespace(decode="--beam 5")
-    recipe = SimpleNamespace(
-        **{"name": "a recipe", "benchmark": SimpleNamespace(evaluation=evaluation), "average": 0},
-        **{"tests": ["flickr", "coco"], "score_flags": []},
-        **{"data": tmp_path / "data", "work": tmp_path, "cpu": False},
-    )
     for device in (["--fp16"], ["--cpu"], ["--fp16"]):
         stage_evaluate.evaluate_one(recipe, run, device)
-    sets = ("flickr", "test"), ("coco", "test1")  # fairseq's names of them
-    assert decoded == [(*x, "--beam", "5", "--fp16") for x in sets]
-    recipe.cpu = True
-    stage_evaluate.evaluate_one(recipe, run, ["--cpu"])
-    assert decoded[2:] == [(*x, "--beam", "5", "--cpu") for x in sets]
+    subsets = "test", "test1", "test2"  # as fairseq calls them
+    assert decoded == [(x, "--fp16") for x in subsets]
+    stage_evaluate.evaluate_one(replace(recipe, cpu=True), run, ["--cpu"])
+    assert decoded[3:] == [(x, "--cpu") for x in subsets]
 
 
 def test_a_result_that_a_network_disk_shows_late_is_seen(tmp_path, monkeypatch):
