@@ -454,8 +454,8 @@ def fingerprint(data: Path) -> str:
     Ends the program where there is none.
     """
     try:
-        return json.loads((data / "preprocessing.json").read_text("utf-8"))["fingerprint"]
+        return json.loads((data / data_folder.NAME).read_text("utf-8"))["fingerprint"]
     except FileNotFoundError:
         sys.exit(f"{data} holds no data yet: run the stage prepare first")
     except (ValueError, KeyError, TypeError):
-        sys.exit(f"{data}/preprocessing.json is damaged: run the stage prepare again, without it")
+        sys.exit(f"{data}/{data_folder.NAME} is damaged: run the stage prepare again, without it")

@@ -25,6 +25,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.text import data_folder
 
 HERE = Path(__file__).resolve().parent
 
@@ -248,7 +249,7 @@ class Plan:
         found: dict[Path, Step] = {}
         for recipe in self.runs.of(task):
             is_needed = recipe.system == TEACHER or not recipe.result.is_file()
-            result = recipe.data / "preprocessing.json"
+            result = recipe.data / data_folder.NAME
             if is_needed and not recipe.reads_translations and not result.is_file():
                 label = f"{task.name} data, {recipe.merges} merges"
                 found.setdefault(result, Step(self.job("prepare", recipe, label, result)))
@@ -257,7 +258,7 @@ class Plan:
     def train(self, task: Task, system: str, seed: int) -> Step:
         """What trains and scores a model."""
         recipe = self.runs.recipe(task, system, seed)
-        needs = [recipe.data / "preprocessing.json"]
+        needs = [recipe.data / data_folder.NAME]
         if recipe.asks_teacher or recipe.reads_translations:
             needs.append(self.runs.teacher(task).result)
         return Step(self.job("train", recipe, named(recipe), recipe.result), needs)
@@ -272,7 +273,7 @@ class Plan:
     def join(self, task: Task) -> Step:
         """What makes a data folder of all shares."""
         teacher = self.runs.teacher(task)
-        result = teacher.work / "distilled" / "preprocessing.json"
+        result = teacher.work / "distilled" / data_folder.NAME
         needs = [translations.shard_path(teacher.work, shard) for shard in self.shards]
         return Step(self.job("join", teacher, f"{task.name} translations", result), needs)
 

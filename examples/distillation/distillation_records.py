@@ -14,6 +14,7 @@ from distillation_systems import TEACHER, SystemRecipe, teacher_of
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.text import data_folder
 
 HINT = "it should be what --records has written"
 # What a record has, and of which type.
@@ -171,7 +172,7 @@ def teacher_here(run: Run) -> str:
 
 def fingerprint(data: Path) -> str:
     """The beginning of a data folder's fingerprint; "" where it is not there."""
-    return load(data / "preprocessing.json").get("fingerprint", "")[:12]
+    return load(data / data_folder.NAME).get("fingerprint", "")[:12]
 
 
 def references(recipe: SystemRecipe) -> Path:

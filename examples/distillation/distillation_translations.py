@@ -10,6 +10,7 @@ from common.steps import Words, call
 from distillation_systems import Settings, SystemRecipe, teacher_of
 
 from macaron_fairseq.common import files
+from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.parts import folder_of
 
 OF = "-of-"
@@ -51,7 +52,7 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
 
 def made_by(folder: Path) -> dict[str, Any]:
     """What a folder of translations says of how it was made."""
-    return files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+    return files.load_json(folder / data_folder.NAME, "remove its folder")["distilled"]
 
 
 def translator_of(folder: Path) -> str:

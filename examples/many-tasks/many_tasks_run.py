@@ -30,13 +30,14 @@ from macaron_fairseq.evaluation.evidence.records import EDITS, GROUPS, NGRAMS, I
 from macaron_fairseq.evaluation.scores import failures, metrics
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.training import manifest, training_log
+from macaron_fairseq.text import data_folder
 
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --records are
 
 
 def data_of(recipe: RunRecipe) -> str:
     """The beginning of the data's fingerprint, as records have it; "" where it is not known yet."""
-    if (recipe.data / "preprocessing.json").is_file():
+    if (recipe.data / data_folder.NAME).is_file():
         return stage_prepare.fingerprint(recipe.data)[:12]
     path = recipe.work / KNOWN_DATA
     return path.read_text("utf-8").strip() if path.is_file() else ""
