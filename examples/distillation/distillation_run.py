@@ -101,12 +101,10 @@ def take(recipe: SystemRecipe, given: Path) -> None:
 
 def put(checkpoint: Path, place: Path) -> None:
     """Copy a checkpoint, and the manifest that says what it was trained with."""
-    place.parent.mkdir(parents=True, exist_ok=True)
     if run := manifest.run_of(checkpoint):
         files.write(place.parent / manifest.NAME, (run / manifest.NAME).read_bytes())
-    part = place.with_suffix(".part")
-    shutil.copyfile(checkpoint, part)
-    part.replace(place)
+    with checkpoint.open("rb") as old, files.written(place) as new:
+        shutil.copyfileobj(old, new, 1 << 20)
 
 
 def of_training(recipe: SystemRecipe) -> dict[str, Any]:
