@@ -43,6 +43,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{sentence} {hint}" if is_asked else f"{sentence}; {hint}")
         return super().parse_known_args(args, namespace)
 
+    def option(self, name: str, metavar: str, help: str, **rest: Any) -> None:
+        """Add an option that takes a value."""
+        self.add_argument(name, metavar=metavar, help=help, **rest)
+
     def error(self, message: str) -> NoReturn:
         """End the program."""
         sentence = message.removeprefix("argument ")
@@ -98,10 +102,7 @@ def one_of(stages: Sequence[str]) -> Callable[[str], str]:
 def parser(header: str, program: str) -> Parser:
     """What a recipe's command line may hold; `header` says what the recipe is about."""
     result = new_parser(header, STAGES, EPILOG, program)
-
-    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
-        result.add_argument(name, metavar=metavar, help=help, **rest)
-
+    option = result.option
     option(
         "--pair",
         "S-T",
@@ -189,9 +190,7 @@ def add_training(
         with_seeds: what is done with each of --seeds.
         default_work: what is taken without --work.
     """
-
-    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
-        result.add_argument(name, metavar=metavar, help=help, **rest)
+    option = result.option
 
     def switch(name: str, help: str) -> None:
         result.add_argument(name, action="store_true", help=help)

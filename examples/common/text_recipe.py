@@ -51,10 +51,7 @@ class TextRecipe(Recipe):
 
 def add_text(result: Parser) -> None:
     """Add the options of a recipe on text."""
-
-    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
-        result.add_argument(name, metavar=metavar, help=help, **rest)
-
+    option = result.option
     option(
         "--text",
         "FILE",
