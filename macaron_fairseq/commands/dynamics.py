@@ -4,8 +4,9 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from macaron_fairseq.commands.arguments import (
     above_zero,
@@ -269,15 +270,13 @@ def graph_choices(args: argparse.Namespace) -> "Choices":
     from macaron_fairseq.analysis.residual.communities import GraphChoices
     from macaron_fairseq.analysis.residual.coupling import Choices
 
-    names = ("correlation", "edges", "threshold", "signs", "resolution", "method")
-    more = ("centrality", "gain", "statistic", "permutations")
-    given = {
-        name: value
-        for name in (*names, *more)
-        if (value := getattr(args, f"graph_{name}")) is not None
-    }
-    graph = GraphChoices(**{x: given[x] for x in names if x in given}, seed=args.seed)
-    return Choices(graph, **{x: given[x] for x in more if x in given}, seed=args.seed)
+    def given(choices: Any) -> dict[str, Any]:
+        options = {field.name: f"graph_{field.name}" for field in fields(choices)}
+        values = {name: getattr(args, option, None) for name, option in options.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    graph = GraphChoices(**given(GraphChoices), seed=args.seed)
+    return Choices(graph, **given(Choices), seed=args.seed)
 
 
 def refuse_unused(args: argparse.Namespace) -> None:

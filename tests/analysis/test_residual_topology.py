@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from macaron_fairseq.analysis.residual import communities, coupling
 from macaron_fairseq.analysis.residual.communities import GraphChoices
+from macaron_fairseq.analysis.residual.coupling import Choices
 from macaron_fairseq.common.errors import UserError
 
 PLAIN = GraphChoices(resolution=1)
@@ -58,14 +59,11 @@ def test_a_node_keeps_its_largest_edges_and_their_sign():
     expected[0, 1] = expected[1, 0] = 0.9
     expected[0, 2] = expected[2, 0] = -0.8  # kept by 2
     expected[1, 3] = expected[3, 1] = 0.3  # kept by 3
-    np.testing.assert_array_equal(communities.signed_graph(r, edges=1), expected)
-    np.testing.assert_array_equal(
-        communities.signed_graph(r, edges=1, signs="absolute"), np.abs(expected)
-    )
-    np.testing.assert_array_equal(
-        communities.signed_graph(r, edges=1, signs="positive"), np.maximum(expected, 0)
-    )
-    found = communities.signed_graph(r, edges=3, threshold=0.25)
+    np.testing.assert_array_equal(communities.signed_graph(r, GraphChoices(edges=1)), expected)
+    for signs, of_signs in (("absolute", np.abs(expected)), ("positive", np.maximum(expected, 0))):
+        found = communities.signed_graph(r, GraphChoices(edges=1, signs=signs))
+        np.testing.assert_array_equal(found, of_signs)
+    found = communities.signed_graph(r, GraphChoices(edges=3, threshold=0.25))
     assert np.array_equal(found, expected)
 
 
@@ -78,7 +76,7 @@ def test_constant_coordinates_are_counted_and_belong_to_nobody():
     assert out.tolist() == [0, 6]
     assert adjusted_rand_score(np.delete(found.labels, out), labels) == 1
     with pytest.raises(ValueError, match="2 of 34 coordinates do not vary"):
-        communities.correlations(wide)
+        communities.correlations(wide, "pearson")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_constant_coordinates_are_counted_and_belong_to_nobody():
 )
 def test_states_without_a_graph_are_refused(states, message):
     with pytest.raises(ValueError, match=message):
-        communities.find(states)
+        communities.find(states, PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,7 @@ def test_planted_signals_are_found(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_signed_graph_is_found(seed):
     weights, labels = planted_graph(seed=seed)
-    assert adjusted_rand_score(communities.partition(weights), labels) == 1
+    assert adjusted_rand_score(communities.partition(weights, PLAIN), labels) == 1
 
 
 def test_without_the_sign_opposite_groups_are_one():
@@ -167,9 +165,8 @@ def all_partitions(n):
 def test_no_partition_of_a_small_graph_is_better(resolution):
     weights = np.triu(np.random.default_rng(3).uniform(-1, 1, (6, 6)), 1)
     weights += weights.T
-    found = communities.signed_modularity(
-        weights, communities.partition(weights, resolution, starts=10), resolution
-    )
+    labels = communities.partition(weights, GraphChoices(resolution=resolution, starts=10))
+    found = communities.signed_modularity(weights, labels, resolution)
     best = max(
         communities.signed_modularity(weights, labels, resolution) for labels in all_partitions(6)
     )
@@ -191,7 +188,8 @@ def test_without_leiden_a_sentence_says_what_to_install(monkeypatch):
 def test_leiden_finds_planted_communities():
     pytest.importorskip("leidenalg")
     weights, labels = planted_graph()
-    assert adjusted_rand_score(communities.partition(weights, method="leiden"), labels) == 1
+    found = communities.partition(weights, GraphChoices(resolution=1, method="leiden"))
+    assert adjusted_rand_score(found, labels) == 1
 
 
 # --- centrality and amplification ----------------------------------------------------------------
@@ -203,7 +201,7 @@ def test_amplification_of_a_diagonal_layer():
     for kind in ("column", "row", "diagonal"):
         np.testing.assert_allclose(coupling.amplifications(j, labels, kind), [2, 0.5])
     both = np.stack([j, np.eye(6)])  # geometric mean over two tokens
-    np.testing.assert_allclose(coupling.amplifications(both, labels), [2**0.5, 0.5**0.5])
+    np.testing.assert_allclose(coupling.amplifications(both, labels, "column"), [2**0.5, 0.5**0.5])
 
 
 def test_kinds_of_amplification_by_hand():
@@ -220,7 +218,7 @@ def test_amplification_is_the_growth_of_random_directions():
     inside[:3] = random.standard_normal((3, 20_000))
     inside /= np.linalg.norm(inside, axis=0)
     growth = np.sqrt((np.linalg.norm(j @ inside, axis=0) ** 2).mean())
-    found = coupling.amplifications(j, labels)[0]
+    found = coupling.amplifications(j, labels, "column")[0]
     assert found == pytest.approx(growth, rel=0.02)
     assert found == pytest.approx(np.linalg.norm(j[:, :3]) / 3**0.5)
     rows = coupling.amplifications(j, labels, "row")[1]
@@ -243,15 +241,15 @@ def test_centralities_are_those_of_networkx():
             coupling.centralities(weights, labels, kind), of_groups, atol=1e-8
         )
     between = [np.abs(weights[labels == c][:, labels != c]).sum() / 6 for c in range(3)]
-    np.testing.assert_allclose(coupling.centralities(weights, labels), between)
+    np.testing.assert_allclose(coupling.centralities(weights, labels, "between"), between)
 
 
 def test_the_order_of_coordinates_does_not_matter():
     x, _ = planted(noise=0.5)
     j = np.random.default_rng(2).standard_normal((3, 32, 32))
     order = np.random.default_rng(3).permutation(32)
-    a = coupling.place(x, j)
-    b = coupling.place(x[:, order], j[:, order][:, :, order])
+    a = coupling.place(x, j, Choices())
+    b = coupling.place(x[:, order], j[:, order][:, :, order], Choices())
     assert adjusted_rand_score(a.communities.labels[order], b.communities.labels) == 1
     assert a.communities.modularity == pytest.approx(b.communities.modularity)
     for found in ("centralities", "amplifications"):
@@ -260,7 +258,7 @@ def test_the_order_of_coordinates_does_not_matter():
 
 def test_a_jacobian_of_another_width_is_refused():
     with pytest.raises(ValueError, match=r"4 coordinates have no Jacobian of \(3, 3\)"):
-        coupling.amplifications(np.eye(3), np.zeros(4, dtype=int))
+        coupling.amplifications(np.eye(3), np.zeros(4, dtype=int), "column")
 
 
 # --- the coupling --------------------------------------------------------------------------------
@@ -269,18 +267,18 @@ def test_a_jacobian_of_another_width_is_refused():
 def test_coefficients_are_those_of_scipy():
     random = np.random.default_rng(0)
     x, y = random.standard_normal((2, 9))
-    assert coupling.couple([(x, y)]).value == pytest.approx(spearmanr(x, y).statistic)
-    found = coupling.couple([(x, y)], "pearson", permutations=20_000)
+    assert coupling.couple([(x, y)], Choices()).value == pytest.approx(spearmanr(x, y).statistic)
+    found = coupling.couple([(x, y)], Choices(statistic="pearson", permutations=20_000))
     assert found.value == pytest.approx(pearsonr(x, y).statistic)
     assert found.p == pytest.approx(pearsonr(x, y).pvalue, abs=0.03)
-    both = coupling.couple([(x, y), (x[:5], y[:5])]).value
-    parts = [coupling.couple([(x[:n], y[:n])]).value for n in (9, 5)]
+    both = coupling.couple([(x, y), (x[:5], y[:5])], Choices()).value
+    parts = [coupling.couple([(x[:n], y[:n])], Choices()).value for n in (9, 5)]
     assert both == pytest.approx((8 * parts[0] + 4 * parts[1]) / 12)
 
 
 def test_p_values_are_exact_where_all_orders_are_known():
     x = np.arange(4.0)
-    value, p, points, groups = coupling.couple([(x, x)], permutations=50_000)
+    value, p, points, groups = coupling.couple([(x, x)], Choices(permutations=50_000))
     assert (value, points, groups) == (pytest.approx(1), 4, 1)
     assert p == pytest.approx(2 / 24, abs=0.005)  # in order, or in reverse
 
@@ -288,9 +286,9 @@ def test_p_values_are_exact_where_all_orders_are_known():
 def test_p_values_are_uniform_under_independence():
     random = np.random.default_rng(4)
     draw = random.standard_normal
+    choices = [Choices(statistic="pearson", permutations=199, seed=seed) for seed in range(300)]
     found = [
-        coupling.couple([(draw(8), draw(8)), (draw(6), draw(6))], "pearson", 199, seed).p
-        for seed in range(300)
+        coupling.couple([(draw(8), draw(8)), (draw(6), draw(6))], choice).p for choice in choices
     ]
     assert kstest(found, "uniform").pvalue > 0.01
 
@@ -298,32 +296,32 @@ def test_p_values_are_uniform_under_independence():
 def test_a_planted_coupling_is_found_and_its_sign():
     random = np.random.default_rng(5)
     groups = [(x, -x + 0.3 * random.standard_normal(8)) for x in random.standard_normal((3, 8))]
-    found = coupling.couple(groups)
+    found = coupling.couple(groups, Choices())
     assert found.value < -0.8
     assert found.p < 0.001
-    assert found == coupling.couple(groups)  # the seed is given
+    assert found == coupling.couple(groups, Choices())  # the seed is given
 
 
 def test_groups_that_say_nothing_are_left_out():
     x = np.arange(5.0)
-    assert coupling.couple([(x[:2], x[:2]), (x, np.ones(5))]) == (None, None, 0, 0)
-    assert coupling.couple([(x, x), (x, np.ones(5))])[2:] == (5, 1)
+    assert coupling.couple([(x[:2], x[:2]), (x, np.ones(5))], Choices()) == (None, None, 0, 0)
+    assert coupling.couple([(x, x), (x, np.ones(5))], Choices())[2:] == (5, 1)
     with pytest.raises(ValueError, match="not finite"):
-        coupling.couple([(x, np.full(5, np.inf))])
+        coupling.couple([(x, np.full(5, np.inf))], Choices())
 
 
 def coupled_layer(seed=0):
     """A state and a layer that amplifies the communities with the more ties to others."""
     x, labels = planted(groups=6, size=4, tokens=100, noise=0.5, seed=seed)
-    found = communities.find(x)
-    central = coupling.centralities(found.weights, found.labels)
+    found = communities.find(x, GraphChoices())
+    central = coupling.centralities(found.weights, found.labels, "between")
     of_node = central[found.labels]
     return x, np.diag(1 + of_node), labels
 
 
 def test_choices_are_varied_one_at_a_time():
     layers = {str(seed): [coupled_layer(seed)[:2]] for seed in range(2)}
-    choices = coupling.Choices(permutations=199)
+    choices = Choices(permutations=199)
     rows = coupling.sensitivity(layers, choices)
     assert rows[0]["choice"] == "default"
     assert min(rows[0]["coupling"].values()) > 0.95
@@ -335,8 +333,8 @@ def test_choices_are_varied_one_at_a_time():
     assert {row["choice"] for row in rows[1:]} == names
     assert len(rows) == 1 + len([*coupling.variations(choices)])
     for wanted, changed in (
-        ("spearman", coupling.Choices(GraphChoices("spearman"), permutations=199)),
-        ("eigenvector", coupling.Choices(centrality="eigenvector", permutations=199)),
+        ("spearman", Choices(GraphChoices("spearman"), permutations=199)),
+        ("eigenvector", Choices(centrality="eigenvector", permutations=199)),
     ):
         (row,) = (row for row in rows if row["value"] == wanted)
         placed = {name: [coupling.place(*x, changed)] for name, (x,) in layers.items()}
@@ -346,5 +344,5 @@ def test_choices_are_varied_one_at_a_time():
 
 def test_no_choice_is_varied_twice():
     graph = GraphChoices(resolution=2.0)
-    found = [x for x in coupling.variations(coupling.Choices(graph)) if x[0] == "resolution"]
+    found = [x for x in coupling.variations(Choices(graph)) if x[0] == "resolution"]
     assert [value for _, value, _ in found] == [1.0, 4.0]

@@ -67,32 +67,26 @@ class Communities:
         return np.bincount(self.labels[self.labels >= 0], minlength=self.count).tolist()
 
 
-def find(activations: ArrayLike, choices: GraphChoices | None = None) -> Communities:
+def find(activations: ArrayLike, choices: GraphChoices) -> Communities:
     """The communities of the coordinates of a state.
 
     Args:
         activations: the state of all tokens of a corpus, (tokens, d).
-        choices: see there; None for the defaults.
+        choices: see there.
 
     Raises:
         ValueError: if there are fewer than three tokens, a number is not finite, no coordinate
             varies, or a choice is none.
         UserError: if Leiden is wanted and not installed.
     """
-    choices = choices or GraphChoices()
     x = checked(activations)
     varies = ~constant(x)
     if not varies.any():
         raise ValueError("no coordinate varies over the tokens: there is nothing to correlate")
-    inner = signed_graph(
-        correlations(x[:, varies], choices.correlation),
-        choices.edges,
-        choices.threshold,
-        choices.signs,
-    )
     weights = np.zeros((x.shape[1], x.shape[1]))
-    weights[np.ix_(varies, varies)] = inner
-    labels = partition(weights, choices.resolution, choices.method, choices.starts, choices.seed)
+    correlation = correlations(x[:, varies], choices.correlation)
+    weights[np.ix_(varies, varies)] = signed_graph(correlation, choices)
+    labels = partition(weights, choices)
     return Communities(
         weights,
         labels,
@@ -125,7 +119,7 @@ def constant(activations: Floats) -> NDArray[np.bool_]:
     return deviations <= CONSTANT * deviations.max(initial=0)
 
 
-def correlations(activations: ArrayLike, kind: Correlation = "pearson") -> Floats:
+def correlations(activations: ArrayLike, kind: Correlation) -> Floats:
     """The correlation of each two coordinates over the tokens: (d, d), within [-1, 1].
 
     Args:
@@ -146,43 +140,38 @@ def correlations(activations: ArrayLike, kind: Correlation = "pearson") -> Float
     return np.clip(x.T @ x, -1, 1)
 
 
-def signed_graph(
-    correlation: ArrayLike, edges: int = 8, threshold: float = 0.0, signs: Signs = "signed"
-) -> Floats:
+def signed_graph(correlation: ArrayLike, choices: GraphChoices) -> Floats:
     """The weights of the graph's edges: (d, d), symmetric, zero where there is none.
 
     Args:
         correlation: see `correlations`.
-        edges: how many edges each node keeps, those of the largest |r|. An edge is in the graph
-            if one of its ends keeps it.
-        threshold: edges whose |r| is below it are left out.
-        signs: "signed" keeps r; "absolute" takes |r|; "positive" leaves negative edges out, after
-            each node has chosen.
+        choices: its edges, threshold and signs count. Negative edges are left out after each node
+            has chosen its own.
 
     Raises:
         ValueError: if no edges are wanted, or the threshold is not within [0, 1).
     """
-    known(signs, Signs, "signs")
-    if edges < 1:
-        raise ValueError(f"a node keeps {edges} edges: it must be one or more")
-    if not 0 <= threshold < 1:
-        raise ValueError(f"the threshold is {threshold}: it must be from 0 to below 1")
+    known(choices.signs, Signs, "signs")
+    if choices.edges < 1:
+        raise ValueError(f"a node keeps {choices.edges} edges: it must be one or more")
+    if not 0 <= choices.threshold < 1:
+        raise ValueError(f"the threshold is {choices.threshold}: it must be from 0 to below 1")
     r = np.array(correlation, dtype=np.float64)
     np.fill_diagonal(r, 0)
     size = np.abs(r)
-    nearest = np.argsort(-size, axis=1, kind="stable")[:, :edges]
+    nearest = np.argsort(-size, axis=1, kind="stable")[:, : choices.edges]
     kept = np.zeros(r.shape, dtype=bool)
     np.put_along_axis(kept, nearest, True, axis=1)
-    r[~(kept | kept.T) | (size < threshold)] = 0
-    if signs == "absolute":
+    r[~(kept | kept.T) | (size < choices.threshold)] = 0
+    if choices.signs == "absolute":
         return np.abs(r)
-    return np.maximum(r, 0) if signs == "positive" else r
+    return np.maximum(r, 0) if choices.signs == "positive" else r
 
 
 # --- the communities -----------------------------------------------------------------------------
 
 
-def modularity_matrix(weights: ArrayLike, resolution: float = 1.0) -> Floats:
+def modularity_matrix(weights: ArrayLike, resolution: float) -> Floats:
     """B in the modularity sum_ij B_ij [i and j in one community] of a signed graph: (d, d).
 
     Positive edges count for it and negative ones against it, each against chance within its sign:
@@ -208,7 +197,7 @@ def modularity_matrix(weights: ArrayLike, resolution: float = 1.0) -> Floats:
     return b / total if total else b
 
 
-def signed_modularity(weights: ArrayLike, labels: ArrayLike, resolution: float = 1.0) -> float:
+def signed_modularity(weights: ArrayLike, labels: ArrayLike, resolution: float) -> float:
     """The modularity of communities in a signed graph, see `modularity_matrix`.
 
     Args:
@@ -221,21 +210,12 @@ def signed_modularity(weights: ArrayLike, labels: ArrayLike, resolution: float =
     return float(modularity_matrix(weights, resolution)[same].sum())
 
 
-def partition(
-    weights: ArrayLike,
-    resolution: float = 1.0,
-    method: Method = "louvain",
-    starts: int = 3,
-    seed: int = 1,
-) -> Labels:
+def partition(weights: ArrayLike, choices: GraphChoices) -> Labels:
     """The communities of a signed graph: those of the largest `signed_modularity` that was found.
 
     Args:
         weights: (d, d), symmetric.
-        resolution: see `modularity_matrix`.
-        method: "louvain", or "leiden", which needs the package leidenalg.
-        starts: how often it is run, each time with another order of the nodes.
-        seed: of the first order; the next ones have the next seeds.
+        choices: its resolution, method, starts and seed count. Each start has the next seed.
 
     Returns:
         For each node its community's number, (d,), from 0, the largest first; `NO_COMMUNITY` for a
@@ -245,7 +225,8 @@ def partition(
         ValueError: if the weights are not symmetric, or the resolution is not above 0.
         UserError: if Leiden is wanted and not installed.
     """
-    known(method, Method, "method")
+    known(choices.method, Method, "method")
+    resolution, seed = choices.resolution, choices.seed
     w = np.asarray(weights, dtype=np.float64)
     if w.ndim != 2 or w.shape != w.T.shape or not np.allclose(w, w.T):
         raise ValueError("the weights are not a symmetric matrix")
@@ -255,8 +236,8 @@ def partition(
     labels = np.full(len(w), NO_COMMUNITY)
     if linked.size:
         inner = w[np.ix_(linked, linked)]
-        run = leiden if method == "leiden" else louvain
-        tried = run(inner, resolution, range(seed, seed + starts))
+        run = leiden if choices.method == "leiden" else louvain
+        tried = run(inner, resolution, range(seed, seed + choices.starts))
         best = max(tried, key=lambda found: signed_modularity(inner, found, resolution))
         labels[linked] = by_size(best)
     return labels

@@ -14,7 +14,7 @@ amplification or which coefficient. These are this project's choices, see `Choic
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import networkx as nx
 import numpy as np
@@ -71,19 +71,18 @@ class Coupling(NamedTuple):
     groups: int  # that count
 
 
-def place(activations: ArrayLike, jacobians: ArrayLike, choices: Choices | None = None) -> Placed:
+def place(activations: ArrayLike, jacobians: ArrayLike, choices: Choices) -> Placed:
     """The communities of the state that a layer reads, and what the layer does to each.
 
     Args:
         activations: that state, of all tokens of a corpus, (tokens, d).
         jacobians: of the whole layer, identity included, (d, d) or at several tokens (n, d, d).
-        choices: see there; None for the defaults.
+        choices: see there.
 
     Raises:
         ValueError: see `communities.find`, `centralities` and `amplifications`.
         UserError: if Leiden is wanted and not installed.
     """
-    choices = choices or Choices()
     found = communities.find(activations, choices.graph)
     return Placed(
         found,
@@ -107,7 +106,7 @@ def means(values: ArrayLike, labels: ArrayLike) -> Floats:
     return np.asarray(values) @ (member / member.sum(axis=1, keepdims=True)).T
 
 
-def centralities(weights: ArrayLike, labels: ArrayLike, kind: Centrality = "between") -> Floats:
+def centralities(weights: ArrayLike, labels: ArrayLike, kind: Centrality) -> Floats:
     """How central each community is, the mean over its coordinates: (communities,).
 
     All take edges by their size |w|: a community is as central by negative ties as by positive.
@@ -141,7 +140,7 @@ def centralities(weights: ArrayLike, labels: ArrayLike, kind: Centrality = "betw
     return means(of_node, label)
 
 
-def amplifications(jacobians: ArrayLike, labels: ArrayLike, kind: Gain = "column") -> Floats:
+def amplifications(jacobians: ArrayLike, labels: ArrayLike, kind: Gain) -> Floats:
     """How much a layer amplifies each community: (communities,).
 
     The root mean square over the community's coordinates, then the geometric mean over tokens.
@@ -173,12 +172,7 @@ def amplifications(jacobians: ArrayLike, labels: ArrayLike, kind: Gain = "column
 # --- of both -------------------------------------------------------------------------------------
 
 
-def couple(
-    groups: Sequence[tuple[ArrayLike, ArrayLike]],
-    statistic: Statistic = "spearman",
-    permutations: int = 9999,
-    seed: int = 1,
-) -> Coupling:
+def couple(groups: Sequence[tuple[ArrayLike, ArrayLike]], choices: Choices) -> Coupling:
     """The correlation of centrality and amplification over communities, with its p-value.
 
     Groups are communities that are compared with each other only: those of one layer of one model.
@@ -191,31 +185,29 @@ def couple(
     Args:
         groups: for each, centralities and amplifications, (communities,) both. A group of fewer
             than three, or in which either is the same for all, cannot say anything and is left out.
-        statistic: "spearman" or "pearson".
-        permutations: how many are drawn.
-        seed: of the permutations.
+        choices: its statistic, permutations and seed count.
 
     Raises:
         ValueError: if a number is not finite, or the sizes of a group differ.
     """
-    known(statistic, Statistic, "statistic")
-    random = np.random.default_rng(seed)
+    known(choices.statistic, Statistic, "statistic")
+    random = np.random.default_rng(choices.seed)
     values, drawn, weights = [], [], []
     for x, y in groups:
-        a, b = standardised(x, statistic), standardised(y, statistic)
+        a, b = standardised(x, choices.statistic), standardised(y, choices.statistic)
         if a.shape != b.shape:
             raise ValueError(f"{len(a)} centralities and {len(b)} amplifications")
         if len(a) < FEWEST or not (a.any() and b.any()):
             continue
         values.append(float(a @ b))
-        drawn.append(random.permuted(np.tile(b, (permutations, 1)), axis=1) @ a)
+        drawn.append(random.permuted(np.tile(b, (choices.permutations, 1)), axis=1) @ a)
         weights.append(len(a) - 1)
     if not values:
         return Coupling(None, None, 0, 0)
     share = np.array(weights) / sum(weights)
     value = float(share @ values)
     as_far = np.abs(share @ np.array(drawn)) >= abs(value) - ROUNDING
-    p = float((1 + as_far.sum()) / (1 + permutations))
+    p = float((1 + as_far.sum()) / (1 + choices.permutations))
     return Coupling(value, p, sum(weights) + len(weights), len(weights))
 
 
@@ -239,12 +231,7 @@ def standardised(values: ArrayLike, statistic: Statistic) -> Floats:
 
 def of_placed(placed: Sequence[Placed], choices: Choices) -> Coupling:
     """The coupling of communities in several groups, see `couple`."""
-    return couple(
-        [(x.centralities, x.amplifications) for x in placed],
-        choices.statistic,
-        choices.permutations,
-        choices.seed,
-    )
+    return couple([(x.centralities, x.amplifications) for x in placed], choices)
 
 
 # --- what the choices change ---------------------------------------------------------------------
@@ -262,10 +249,10 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
     """
     graph = choices.graph
     of_graph: dict[str, Sequence[Any]] = {
-        "correlation": ("pearson", "spearman"),
+        "correlation": get_args(communities.Correlation),
         "edges": (max(1, graph.edges // 2), 2 * graph.edges),
         "threshold": (0.0, 0.1, 0.2),
-        "signs": ("signed", "absolute", "positive"),
+        "signs": get_args(communities.Signs),
         "resolution": (1.0, graph.resolution / 2, graph.resolution * 2),
         "seed": (graph.seed + 100, graph.seed + 200),
     }
@@ -273,20 +260,15 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
         for value in dict.fromkeys(values):
             if value != getattr(graph, name):
                 yield name, value, replace(choices, graph=replace(graph, **{name: value}))
-    of_coupling: dict[str, Sequence[Any]] = {
-        "centrality": ("between", "strength", "eigenvector", "betweenness"),
-        "gain": ("column", "row", "diagonal"),
-        "statistic": ("spearman", "pearson"),
-    }
-    for name, values in of_coupling.items():
-        for value in values:
+    for name, kind in (("centrality", Centrality), ("gain", Gain), ("statistic", Statistic)):
+        for value in get_args(kind):
             if value != getattr(choices, name):
                 yield name, value, replace(choices, **{name: value})
 
 
 def sensitivity(
     layers: Mapping[str, StatesOfRuns],
-    choices: Choices | None = None,
+    choices: Choices,
     done: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
     """What each choice changes: the default first, then one choice changed at a time.
@@ -303,7 +285,6 @@ def sensitivity(
         coupling, p: of each layer, by name.
         least_p: the smallest p, times the number of layers, which Holm's method makes of it.
     """
-    choices = choices or Choices()
     default: dict[str, list[Placed]] = {}
     rows = []
     for name, value, changed in [("default", None, choices), *variations(choices)]:
