@@ -83,7 +83,11 @@ def place(activations: ArrayLike, jacobians: ArrayLike, choices: Choices) -> Pla
         ValueError: see `communities.find`, `centralities` and `amplifications`.
         UserError: if Leiden is wanted and not installed.
     """
-    found = communities.find(activations, choices.graph)
+    return around(communities.find(activations, choices.graph), jacobians, choices)
+
+
+def around(found: Communities, jacobians: ArrayLike, choices: Choices) -> Placed:
+    """The same for communities that are known: what of `place` depends on the layer."""
     return Placed(
         found,
         centralities(found.weights, found.labels, choices.centrality),
@@ -289,7 +293,10 @@ def sensitivity(
     rows = []
     for name, value, changed in [("default", None, choices), *variations(choices)]:
         placed = {
-            layer: replaced(default[layer], [j for _, j in states], changed)
+            layer: [
+                around(x.communities, jacobians, changed)
+                for x, (_, jacobians) in zip(default[layer], states, strict=True)
+            ]
             if default and changed.graph == choices.graph
             else [place(*state, changed) for state in states]
             for layer, states in layers.items()
@@ -317,17 +324,3 @@ def sensitivity(
         )
         done()
     return rows
-
-
-def replaced(
-    placed: Sequence[Placed], jacobians: Sequence[ArrayLike], choices: Choices
-) -> list[Placed]:
-    """The same communities, with these Jacobians and other choices of both measures."""
-    return [
-        Placed(
-            x.communities,
-            centralities(x.communities.weights, x.communities.labels, choices.centrality),
-            amplifications(of_layer, x.communities.labels, choices.gain),
-        )
-        for x, of_layer in zip(placed, jacobians, strict=True)
-    ]
