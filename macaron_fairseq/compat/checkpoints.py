@@ -54,6 +54,7 @@ SENT_GLOBALS: list[Any] = [
     _TensorPlaceholder,
 ]
 
+SHOWN = 4  # checkpoints of a folder, in a message
 # Tasks whose models go on from one another, or decode for one another.
 KIND_OF_TASK = {
     **dict.fromkeys(("translation", "macaron_translation"), "translation"),
@@ -104,7 +105,7 @@ def allow_safe_globals() -> None:
     torch.serialization.add_safe_globals(SAFE_GLOBALS + SENT_GLOBALS)
 
 
-def in_folder(folder: Path, most: int = 4) -> str:
+def in_folder(folder: Path) -> str:
     """The end of the sentence "FOLDER is a folder": which checkpoints to name."""
     found = [*folder.glob("*.pt")] or [*folder.glob("*/*.pt")]
     if not found:
@@ -112,8 +113,8 @@ def in_folder(folder: Path, most: int = 4) -> str:
     # checkpoint_best.pt and checkpoint_last.pt come before those of epochs and updates.
     found.sort(key=lambda path: (not re.search("best|last|average", path.name), path))
     names = [str(path.relative_to(folder)) for path in found]
-    if len(names) > most:
-        names = [*names[:most], f"{len(names) - most} more"]
+    if len(names) > SHOWN:
+        names = [*names[:SHOWN], f"{len(names) - SHOWN} more"]
     return f": name one of its checkpoints, {listed(names)}"
 
 

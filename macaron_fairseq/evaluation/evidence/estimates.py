@@ -53,13 +53,12 @@ class TaskDifference:
         return -self.difference if self.metric in metrics.LOWER_IS_BETTER else self.difference
 
 
-def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -> TaskDifference:
+def of_task(base: Sequence[Run], other: Sequence[Run]) -> TaskDifference:
     """The paired difference of two schemes on one task.
 
     Args:
         base: the baseline's runs.
         other: the scheme's, of the same task.
-        samples: of the bootstrap, which draws seeds and test items, the same for both sides.
 
     Raises:
         UserError: if no seed has both sides, or the runs are not comparable.
@@ -73,7 +72,7 @@ def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -
         )
     pairs = [(sides[0][seed], sides[1][seed]) for seed in seeds]
     scores = np.array([[exact_score(run) for run in pair] for pair in pairs])
-    drawn = bootstrap(pairs, samples)
+    drawn = bootstrap(pairs, SAMPLES)
     low, high = quantiles(drawn[:, 1] - drawn[:, 0])
     return TaskDifference(
         task=base[0].task,
@@ -96,14 +95,14 @@ def exact_score(run: Run) -> float:
     return 100 * sum(count > 0 for count in records.numbers(run.items)) / run.kinds.count
 
 
-def score_interval(runs: Sequence[Run], samples: int = SAMPLES) -> tuple[float, float]:
+def score_interval(runs: Sequence[Run]) -> tuple[float, float]:
     """The interval of the mean score of a scheme's runs of one task, over seeds and test items.
 
     Raises:
         UserError: if the runs are not comparable.
     """
     records.refuse_different(runs)
-    return quantiles(bootstrap([(run,) for run in runs], samples)[:, 0])
+    return quantiles(bootstrap([(run,) for run in runs], SAMPLES)[:, 0])
 
 
 def quantiles(drawn: np.ndarray) -> tuple[float, float]:
@@ -112,18 +111,17 @@ def quantiles(drawn: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def bootstrap(pairs: Sequence[tuple[Run, ...]], samples: int, seed: int = 1) -> np.ndarray:
+def bootstrap(pairs: Sequence[tuple[Run, ...]], samples: int) -> np.ndarray:
     """The mean scores of samples that are drawn from seeds and test items, the same for all sides.
 
     Args:
         pairs: of each seed the runs of the sides, of one task.
         samples: how many.
-        seed: of the random numbers.
 
     Returns:
         samples x sides; NaN where there are fewer than two items, which tell nothing of others.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     kinds, metric = pairs[0][0].kinds, pairs[0][0].metric
     items = kinds.count if kinds.kind == EDITS else len(drawn_groups(pairs))
     if items < 2:

@@ -183,10 +183,10 @@ def _draw_ring(axes: Any, block: Perceptron) -> None:
 # --- the sphere ----------------------------------------------------------------------------------
 
 
-def _sphere(steps: int = 60) -> tuple[Floats, Floats, Floats]:
-    """Longitudes and latitudes of a grid and its points: (2 s,), (s,) and (s, 2 s, 3)."""
-    longitudes = np.linspace(-np.pi, np.pi, 2 * steps)
-    latitudes = np.linspace(-np.pi / 2, np.pi / 2, steps)
+def _sphere() -> tuple[Floats, Floats, Floats]:
+    """Longitudes and latitudes of a grid and its points: (120,), (60,) and (60, 120, 3)."""
+    longitudes = np.linspace(-np.pi, np.pi, 120)
+    latitudes = np.linspace(-np.pi / 2, np.pi / 2, 60)
     east, north = np.meshgrid(longitudes, latitudes)
     points = (np.cos(east) * np.cos(north), np.sin(east) * np.cos(north), np.sin(north))
     return longitudes, latitudes, np.stack(points, axis=-1)

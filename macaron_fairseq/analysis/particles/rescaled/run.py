@@ -12,6 +12,8 @@ from macaron_fairseq.analysis.particles.rescaled import figures, tokens
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
+SHOWN = 6  # eigenvalues, and groups
+
 
 def rescaled_tokens(args: Namespace) -> Outcome:
     """Follow rescaled tokens with one of the value matrices."""
@@ -59,6 +61,6 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Outcome]] = {
 }
 
 
-def _first(words: Iterable[str], most: int = 6) -> str:
+def _first(words: Iterable[str]) -> str:
     shown = list(words)
-    return ", ".join(shown[:most] + ["..."] * (len(shown) > most))
+    return ", ".join(shown[:SHOWN] + ["..."] * (len(shown) > SHOWN))
