@@ -62,7 +62,7 @@ def histogram(points: ArrayLike, bins: int) -> NDArray[np.int64]:
     return sum(blocks.over_rows(len(x), count), np.zeros(bins, np.int64))
 
 
-def pairs_above(points: ArrayLike, threshold: float = 0.999) -> int:
+def pairs_above(points: ArrayLike, threshold: float) -> int:
     """How many of the n (n - 1) / 2 pairs have a cosine above the threshold."""
     x = directions(points)
 
@@ -72,7 +72,7 @@ def pairs_above(points: ArrayLike, threshold: float = 0.999) -> int:
     return sum(blocks.over_rows(len(x), count))
 
 
-def share_above(points: ArrayLike, threshold: float = 0.999) -> float:
+def share_above(points: ArrayLike, threshold: float) -> float:
     """The share of all pairs whose cosine is above the threshold, from 0 to 1."""
     n = np.shape(points)[0]
     return pairs_above(points, threshold) / (n * (n - 1) / 2)
@@ -84,7 +84,7 @@ def share_of_cap(cosine: float, dim: int) -> float:
     return share if cosine > 0 else 1 - share
 
 
-def cluster_labels(points: ArrayLike, threshold: float = 0.999) -> NDArray[np.int32]:
+def cluster_labels(points: ArrayLike, threshold: float) -> NDArray[np.int32]:
     """For each point the number of its cluster, from 0: (n,).
 
     A cluster is a connected component of the graph that joins two points whose cosine is above the
@@ -105,7 +105,7 @@ def cluster_labels(points: ArrayLike, threshold: float = 0.999) -> NDArray[np.in
     return np.unique(labels, return_inverse=True)[1].astype(np.int32)
 
 
-def clusters(points: ArrayLike, threshold: float = 0.999) -> int:
+def clusters(points: ArrayLike, threshold: float) -> int:
     """How many clusters there are, from 1 to n; see `cluster_labels`."""
     return int(cluster_labels(points, threshold).max()) + 1
 
@@ -166,7 +166,7 @@ def energy(points: ArrayLike, beta: float) -> float:
     return (n + 2 * sum(blocks.over_rows(n, add))) / (2 * beta * n**2)
 
 
-def separation(points: ArrayLike, threshold: float = 0.999) -> float:
+def separation(points: ArrayLike, threshold: float) -> float:
     """The smallest angle between two points of different clusters, in radians; NaN for one cluster.
 
     See `cluster_labels`.

@@ -24,23 +24,23 @@ def test_cosines_stay_within_their_range():
 
 
 def test_share_above_counts_pairs():
-    assert measures.share_above(circle(0, 0, 0, 90)) == pytest.approx(3 / 6)
+    assert measures.share_above(circle(0, 0, 0, 90), 0.999) == pytest.approx(3 / 6)
     assert measures.share_above(circle(0, 50, 100), 0.6) == pytest.approx(2 / 3)
 
 
 def test_a_cluster_is_what_is_linked():
     # cos 2 degrees is .99939, cos 4 degrees .99756: the outer two are linked by the middle one.
     points = circle(0, 90, 4, 2)
-    assert measures.clusters(points) == 2
-    labels = measures.cluster_labels(points)
+    assert measures.clusters(points, 0.999) == 2
+    labels = measures.cluster_labels(points, 0.999)
     assert labels[0] == labels[2] == labels[3] != labels[1]
     assert measures.clusters(points, 0.9995) == 4
     assert measures.clusters(points, -0.5) == 1
 
 
 def test_separation_is_between_clusters():
-    assert np.degrees(measures.separation(circle(0, 2, 4, 90, 200))) == pytest.approx(86)
-    assert np.isnan(measures.separation(circle(0, 2, 4)))
+    assert np.degrees(measures.separation(circle(0, 2, 4, 90, 200), 0.999)) == pytest.approx(86)
+    assert np.isnan(measures.separation(circle(0, 2, 4), 0.999))
 
 
 @pytest.mark.parametrize("dim", [2, 5])  # with fewer and more dimensions than points

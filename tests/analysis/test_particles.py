@@ -138,7 +138,7 @@ def test_energy_and_potential_together_rise_along_usa():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_particles_in_many_dimensions_end_in_one_point(name, seed):
     start = simulation.random_start(10, 12, seed)
-    assert measures.clusters(start) == 10
+    assert measures.clusters(start, 0.999) == 10
     end = move(System(name, 2), start, np.array([0.0, 40]))[-1]
     assert measures.cosines(end).min() > 1 - 1e-9
 
@@ -147,7 +147,7 @@ def test_without_attention_and_perceptron_nothing_moves():
     start = simulation.random_start(10, 12, seed=1)
     end = move(System("none", 2), start)[-1]
     assert end == pytest.approx(start, abs=1e-14)
-    assert measures.clusters(end) == 10
+    assert measures.clusters(end, 0.999) == 10
 
 
 def test_without_attention_no_particle_feels_another():
@@ -158,7 +158,7 @@ def test_without_attention_no_particle_feels_another():
     assert together == pytest.approx(np.stack(alone, axis=1), abs=1e-6)
     # The wells are at x_1 = 1 and -1, and nobody crosses the ridge between them.
     assert together[-1, :, 0] == pytest.approx(np.sign(start[:, 0]), abs=1e-6)
-    assert measures.clusters(together[-1]) == 2
+    assert measures.clusters(together[-1], 0.999) == 2
 
 
 # Equal cosines.
@@ -287,7 +287,7 @@ def test_trajectories_hold_the_paths(dim, drawn, tmp_path):
     paths = np.array(found["results"]["positions"])
     assert paths.shape == (4, 5, dim)
     assert np.linalg.norm(paths, axis=2) == pytest.approx(np.ones((4, 5)))
-    assert found["results"]["clusters"][0] == measures.clusters(paths[0])
+    assert found["results"]["clusters"][0] == measures.clusters(paths[0], 0.999)
     assert found["results"]["mean_cosine"][-1] == pytest.approx(measures.cosines(paths[-1]).mean())
     assert found["results"]["potential"] is None
 
