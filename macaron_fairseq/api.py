@@ -414,7 +414,7 @@ class Dynamics:
         from macaron_fairseq.analysis import output as outputs
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
 
-        return outputs.write(Path(output), dynamics_report.contents(self.content), ["tokens.html"])
+        return outputs.write(Path(output), dynamics_report.contents(self.content))
 
     def __repr__(self) -> str:
         labels = [model["label"] for model in self.content["models"]]

@@ -13,8 +13,8 @@ from macaron_fairseq.common import environment, files
 
 LONG = 100_000  # numbers
 
-# A file's content: bytes and text as they are, all else as JSON.
-Content = bytes | str | Mapping[str, Any]
+# A file's content: bytes and text as they are, all else as JSON. None: there is to be no such file.
+Content = bytes | str | Mapping[str, Any] | None
 
 
 def provenance() -> dict[str, Any]:
@@ -23,16 +23,13 @@ def provenance() -> dict[str, Any]:
     return {"command": command, "code": environment.code(), "versions": environment.versions()}
 
 
-def write(
-    folder: Path, contents: Mapping[str, Content], optional: Iterable[str] = ()
-) -> list[Path]:
+def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
     """Write files, all of them or none; return their paths.
 
     Args:
         folder: is made where it is missing.
-        contents: by name.
-        optional: what an earlier run may have left there, and this one does not write: those files
-            are removed, since they are of other settings.
+        contents: by name. A file of None that an earlier run has left is removed, since it is of
+            other settings.
 
     Raises:
         UserError: if one cannot be written.
@@ -40,9 +37,10 @@ def write(
     written = {
         folder / name: content if isinstance(content, bytes | str) else as_json(content)
         for name, content in contents.items()
+        if content is not None
     }
     files.write_all(written)
-    for path in sorted(folder / name for name in {*optional} - {*contents}):
+    for path in sorted(folder / name for name, content in contents.items() if content is None):
         if path.exists():
             path.unlink()
             print(f"removed {path}, which was of an earlier run", file=sys.stderr)

@@ -367,7 +367,7 @@ def measure_residual_stream(
         has_sensitivity=args.graph_sensitivity,
     )
     found = compare.compare(models, sample, wanted, args.initial, args.title or compare.TITLE)
-    written = output.write(args.output, report.contents(found), report.OPTIONAL)
+    written = output.write(args.output, report.contents(found))
     output.report(tables.as_text(found), written)
 
 
@@ -387,5 +387,5 @@ def measure_tokens(
     if args.tokens_page:
         title = {"title": args.title} if args.title else {}
         contents["tokens.html"] = token_page.page(models, sample, settings.shown_sentences, **title)
-    written = output.write(args.output, contents, ["tokens.html"])
+    written = output.write(args.output, contents)
     output.report(report.table(content["models"]), written)

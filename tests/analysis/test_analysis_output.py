@@ -23,9 +23,9 @@ TOY = ["--scheme", "parallel", "--substep", "euler"]
 
 
 def test_what_an_earlier_run_left_is_removed_and_named(tmp_path, capsys):
-    output.write(tmp_path, {"a.json": "{}", "a.html": "x"}, ["a.html"])
+    output.write(tmp_path, {"a.json": "{}", "a.html": "x"})
     assert capsys.readouterr().err == "" and (tmp_path / "a.html").is_file()
-    output.write(tmp_path, {"a.json": "{}"}, ["a.html"])
+    output.write(tmp_path, {"a.json": "{}", "a.html": None})
     assert capsys.readouterr().err == f"removed {tmp_path}/a.html, which was of an earlier run\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 

@@ -49,6 +49,7 @@ def contents(content: dict[str, Any]) -> dict[str, Content]:
         "dynamics.png": overview(content["models"]),
         "dynamics-cosines.png": cosines.histograms_png(content["models"]),
         "dynamics.html": dynamics_page.page(content, downloads),
+        "tokens.html": None,  # unless it is wanted, see `token_page`
     }
 
 

@@ -69,10 +69,9 @@ def run(
     contents: dict[str, output.Content] = {
         f"{experiment}.json": content,
         f"{experiment}.png": found.picture,
+        f"{experiment}.html": found.page() if with_page and found.page else None,
     }
-    if with_page and found.page:
-        contents[f"{experiment}.html"] = found.page()
-    numbers, *others = output.write(folder, contents, [f"{experiment}.html"])
+    numbers, *others = output.write(folder, contents)
     kept.remove()
     names = [path.name for path in others]
     if animate and found.movie:

@@ -28,33 +28,28 @@ CSV_COLUMNS = (
 )
 
 
-# What not every run writes.
-OPTIONAL = (
-    "residual-spectra-encoder.png",
-    "residual-spectra-decoder.png",
-    "residual-interventions.png",
-)
-
-
 def contents(content: dict[str, Any]) -> dict[str, Content]:
     """The files, by name, for what `compare.compare` gives."""
     models, effects = content["models"], content["interventions"]
     lines = csv_text(models, effects)
     downloads = {"residual.json": output.compact(content), "residual.csv": lines}
-    found: dict[str, Content] = {
+    sides = [side["side"] for side in models[0]["sides"]]
+    panels = pictures.effect_panels(models, effects)
+    return {
         "residual.json": content,
         "residual.csv": lines,
         "residual.png": pictures.overview(models),
         "residual-singular-values.png": pictures.singular_values_png(models),
         "residual-topology.png": pictures.overview(models, pictures.SHOWN_OF_TOPOLOGY),
+        **{
+            f"residual-spectra-{x}.png": pictures.spectra_png(models, x) if x in sides else None
+            for x in ("encoder", "decoder")
+        },
+        "residual-interventions.png": figures.panels_png(panels, pictures.labels(models))
+        if panels
+        else None,
+        "residual.html": page.page(content, downloads),
     }
-    for side in models[0]["sides"]:
-        name = side["side"]
-        found[f"residual-spectra-{name}.png"] = pictures.spectra_png(models, name)
-    if panels := pictures.effect_panels(models, effects):
-        found["residual-interventions.png"] = figures.panels_png(panels, pictures.labels(models))
-    found["residual.html"] = page.page(content, downloads)
-    return found
 
 
 def csv_text(models: Sequence[Model], effects: Sequence[Effect]) -> str:
