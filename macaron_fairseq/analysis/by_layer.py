@@ -38,6 +38,15 @@ def layer_by_layer(models: Sequence[Model]) -> Iterator[tuple[str, Model, Side, 
                     yield f"{name} {i + 1}", model, side, i
 
 
+def sublayer_rows(layer: int, sublayers: Sequence[Any]) -> Iterator[tuple[Any, str, float, int]]:
+    """Each sub-layer of a layer: itself, its name, when it ends, its operator's occurrence."""
+    seen: list[str] = []
+    for i, one in enumerate(sublayers, 1):
+        seen.append(one.operator)
+        time = layer - 1 + i / len(sublayers)
+        yield one, f"{layer}: {one.title}", time, seen.count(one.operator)
+
+
 def by_occurrence(rows: Sequence[Row]) -> list[tuple[int, Sequence[Row]]]:
     """The rows of each time that a layer has an operator, from 1; all together of too many."""
     occurrences = sorted({row["occurrence"] for row in rows})

@@ -305,7 +305,7 @@ def test_a_pre_norm_layer_adds_as_much_by_the_size_of_a_state_that_grows():
         )
         matrix = jacobian[0, :, 0].numpy()[None]
         one = AtTokens("encoder", 1, "ffn", "ffn", state.numpy(), 2 * state.numpy(), matrix)
-        figures.append(rows.filled(rows.RowFigures("", 1, ""), one).figures)
+        figures.append(rows.filled(rows.MatrixRow("", 1, ""), one).figures)
     assert figures[1]["added"][0] == pytest.approx(figures[0]["added"][0] / 4)
     assert figures[1]["added_scaled"] == pytest.approx(figures[0]["added_scaled"])
     # W without the directions that LN takes away, over the square root of the width.

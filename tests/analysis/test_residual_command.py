@@ -214,7 +214,7 @@ def test_what_an_intervention_removes_and_its_control_adds(report, data):
 
 
 def test_singular_values_are_geometric_means_over_tokens_and_runs():
-    one, other = (rows.RowFigures("", 1, "") for _ in range(2))
+    one, other = (rows.MatrixRow("", 1, "") for _ in range(2))
     one.singular_values = [np.array([8.0, 1.0]), np.array([2.0, 0.5])]
     other.singular_values = [np.array([4.0, 0.25])]
     assert compare.singular_values([one, other]) == pytest.approx([4, 0.5])

@@ -23,6 +23,7 @@ from macaron_fairseq.analysis import (
     sampling,
     trajectories,
 )
+from macaron_fairseq.analysis.by_layer import LAYER, sublayer_rows
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.running_statistics import CosineAcross, Histogram, Running, rounded
@@ -218,21 +219,12 @@ def measure(
 def new_side(layers: Sequence[Layer]) -> SideFigures:
     """Rows for these layers, without figures yet."""
     states = [RowFigures("input", 0, 0.0, None)]
-    for layer in layers:
-        seen: list[str] = []
-        for i, sublayer in enumerate(layer.sublayers, 1):
-            seen.append(sublayer.operator)
-            states.append(
-                RowFigures(
-                    f"{layer.number}: {sublayer.title}",
-                    layer.number,
-                    layer.number - 1 + i / len(layer.sublayers),
-                    sublayer.operator,
-                    seen.count(sublayer.operator),
-                    sublayer.step,
-                )
-            )
-    whole = [RowFigures(f"layer {x.number}", x.number, float(x.number), "layer") for x in layers]
+    states += [
+        RowFigures(name, layer.number, time, x.operator, occurrence, x.step)
+        for layer in layers
+        for x, name, time, occurrence in sublayer_rows(layer.number, layer.sublayers)
+    ]
+    whole = [RowFigures(f"layer {x.number}", x.number, float(x.number), LAYER) for x in layers]
     return SideFigures(layers[0].side, "pre" if layers[0].is_pre_norm else "post", states, whole)
 
 

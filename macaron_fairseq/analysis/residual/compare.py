@@ -17,7 +17,7 @@ from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variatio
 from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.effects import Ablation
 from macaron_fairseq.analysis.residual.interventions import Place
-from macaron_fairseq.analysis.residual.rows import RowFigures, SideFigures
+from macaron_fairseq.analysis.residual.rows import MatrixRow, MatrixSide
 from macaron_fairseq.analysis.residual.subjects import Shape, Subject
 from macaron_fairseq.analysis.running_statistics import finite_mean, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
@@ -48,7 +48,7 @@ class Settings:
 class MeasuredRun:
     """What was found of one run of a model."""
 
-    sides: list[SideFigures]
+    sides: list[MatrixSide]
     bits: float | None  # per token
     effects: dict[tuple[str, Places], dict[str, float | None]]
     placed: dict[str, list[Placed]]  # communities of each layer, by side
@@ -288,12 +288,12 @@ def sensitivity(
         return topology.sensitivity(measured, choices, shown.update)
 
 
-def rows_of(sides: Sequence[SideFigures], kind: str) -> list[tuple[RowFigures, ...]]:
+def rows_of(sides: Sequence[MatrixSide], kind: str) -> list[tuple[MatrixRow, ...]]:
     """The rows of one kind, each in all runs."""
     return [*zip(*(getattr(side, kind) for side in sides), strict=True)]
 
 
-def figures_of(found: Sequence[RowFigures]) -> dict[str, Any]:
+def figures_of(found: Sequence[MatrixRow]) -> dict[str, Any]:
     """A row of several runs as one."""
     of_runs = [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
     return {
@@ -302,12 +302,12 @@ def figures_of(found: Sequence[RowFigures]) -> dict[str, Any]:
     }
 
 
-def with_eigenvalues(found: Sequence[RowFigures]) -> dict[str, Any]:
+def with_eigenvalues(found: Sequence[MatrixRow]) -> dict[str, Any]:
     """The same, with eigenvalues of the first run."""
     return {**figures_of(found), "eigenvalues": found[0].eigenvalues}
 
 
-def singular_values(found: Sequence[RowFigures]) -> list[float]:
+def singular_values(found: Sequence[MatrixRow]) -> list[float]:
     """Geometric means over tokens and runs, largest first."""
     values = np.stack([x for row in found for x in row.singular_values])
     return [rounded(x) for x in np.exp(np.log(np.maximum(values, TINY)).mean(axis=0))]

@@ -14,7 +14,7 @@ from macaron_fairseq.analysis.residual import depth, interventions, rows, topolo
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
-from macaron_fairseq.analysis.residual.rows import RowFigures
+from macaron_fairseq.analysis.residual.rows import MatrixRow
 from macaron_fairseq.analysis.running_statistics import finite_mean
 from macaron_fairseq.analysis.sentences import Data, Sentence
 
@@ -163,7 +163,7 @@ def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float | None]:
     Means over tokens, of what is finite; None without any.
     """
     wholes = [sides[side][number - 1].whole for side, number in places]
-    layers = [rows.filled(RowFigures("", one.layer, ""), one) for one in wholes]
+    layers = [rows.filled(MatrixRow("", one.layer, ""), one) for one in wholes]
     products = [
         rows.products_of([layer.whole for layer in sides[side]], only_last=True)[0]
         for side in dict.fromkeys(side for side, _ in places)

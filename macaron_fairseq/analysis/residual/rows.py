@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from macaron_fairseq.analysis.by_layer import LAYER
+from macaron_fairseq.analysis.by_layer import LAYER, sublayer_rows
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import depth, spectra
 from macaron_fairseq.analysis.residual.depth import AtTokens, Depth
@@ -16,7 +16,7 @@ SHOWN_TOKENS = 4  # whose eigenvalues are drawn
 
 
 @dataclass
-class RowFigures:
+class MatrixRow:
     """One sub-layer, one layer, or the product of the first layers up to one."""
 
     name: str
@@ -39,18 +39,18 @@ class RowFigures:
 
 
 @dataclass(frozen=True)
-class SideFigures:
+class MatrixSide:
     """The rows of an encoder or a decoder."""
 
     name: str
-    sublayers: list[RowFigures]
-    layers: list[RowFigures]
-    products: list[RowFigures]
+    sublayers: list[MatrixRow]
+    layers: list[MatrixRow]
+    products: list[MatrixRow]
 
 
 def of_sides(
     sides: Mapping[str, Sequence[Depth]], done: Callable[[], object] = lambda: None
-) -> list[SideFigures]:
+) -> list[MatrixSide]:
     """All rows of a model.
 
     Args:
@@ -61,24 +61,20 @@ def of_sides(
     for name, layers in sides.items():
         sublayers = []
         for layer in layers:
-            seen: list[str] = []
-            for i, one in enumerate(layer.sublayers, 1):
-                seen.append(one.operator)
-                row = RowFigures(f"{one.layer}: {one.title}", one.layer, one.operator)
-                row.occurrence = seen.count(one.operator)
-                row.time = one.layer - 1 + i / len(layer.sublayers)
+            for one, title, time, nth in sublayer_rows(layer.whole.layer, layer.sublayers):
+                row = MatrixRow(title, one.layer, one.operator, nth, time)
                 sublayers.append(filled(row, one))
                 done()
         wholes = []
         for layer in layers:
-            row = RowFigures(f"layer {layer.whole.layer}", layer.whole.layer, LAYER)
+            row = MatrixRow(f"layer {layer.whole.layer}", layer.whole.layer, LAYER)
             wholes.append(filled(row, layer.whole))
             done()
         products = []
         for row in products_of([layer.whole for layer in layers]):
             products.append(row)
             done()
-        found.append(SideFigures(name, sublayers, wholes, products))
+        found.append(MatrixSide(name, sublayers, wholes, products))
     return found
 
 
@@ -87,7 +83,7 @@ def count(sides: Mapping[str, Sequence[Depth]]) -> int:
     return sum(2 + len(layer.sublayers) for layers in sides.values() for layer in layers)
 
 
-def filled(row: RowFigures, one: AtTokens) -> RowFigures:
+def filled(row: MatrixRow, one: AtTokens) -> MatrixRow:
     """The row with the figures of all tokens."""
     for matrix, before, after in zip(one.jacobians, one.before, one.after, strict=True):
         row.add(matrix, after - before)
@@ -95,13 +91,13 @@ def filled(row: RowFigures, one: AtTokens) -> RowFigures:
     return row
 
 
-def products_of(layers: Sequence[AtTokens], only_last: bool = False) -> list[RowFigures]:
+def products_of(layers: Sequence[AtTokens], only_last: bool = False) -> list[MatrixRow]:
     """A row for the product from the first layer to each, or only to the last one."""
     blocks = np.stack([layer.jacobians for layer in layers])
     products = depth.cumulative(blocks)
     rows = []
     for i in range(len(layers) - 1 if only_last else 0, len(layers)):
-        row = RowFigures(f"layers 1 to {i + 1}", i + 1, LAYER)
+        row = MatrixRow(f"layers 1 to {i + 1}", i + 1, LAYER)
         moves = layers[i].after - layers[0].before
         for token, (product, move) in enumerate(zip(products[i], moves, strict=True)):
             row.add(product, move, **spectra.lyapunov_figures(blocks[: i + 1, token]))

@@ -16,7 +16,7 @@ from macaron_fairseq.analysis.residual import coupling
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.interventions import Place
-from macaron_fairseq.analysis.residual.rows import SideFigures
+from macaron_fairseq.analysis.residual.rows import MatrixSide
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.scores.p_values import holm
@@ -90,7 +90,7 @@ def figures(placed: Placed, choices: Choices) -> dict[str, float]:
 
 
 def add(
-    found: Sequence[SideFigures], placed: Mapping[str, Sequence[Placed]], choices: Choices
+    found: Sequence[MatrixSide], placed: Mapping[str, Sequence[Placed]], choices: Choices
 ) -> None:
     """Add the figures to the rows of the layers."""
     for side in found:
