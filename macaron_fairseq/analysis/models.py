@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +46,40 @@ MARGIN = 1.0
 
 
 @dataclass(frozen=True)
-class TrainedModel:
-    """A model to measure, and what is known of it."""
+class Checkpoint:
+    """What a checkpoint says of its model and of the data it was trained with."""
 
-    label: str
     path: Path
     architecture: str
     settings: dict[str, str]  # of a Macaron model: scheme, sub-step
+    types: dict[str, int]  # of each embedding
+    data: Path | None  # the folder of fairseq-preprocess, where it names one for sure
+    hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
+    arguments: Mapping[str, Any]  # of the model
+    sha256: str  # of the file when it was read; empty of a model that no file holds
+
+    @property
+    def kind(self) -> str:
+        """What kind of model it is of, one of `KINDS`.
+
+        Raises:
+            UserError: if it is of none.
+        """
+        model = ARCH_MODEL_REGISTRY.get(self.architecture) or MODEL_REGISTRY.get(self.architecture)
+        for kind, is_of in KINDS.items():
+            if model and is_of(model):
+                return kind
+        raise UserError(anatomy.not_supported(self.path, self.architecture))
+
+
+@dataclass(frozen=True)
+class TrainedModel(Checkpoint):
+    """The model of a checkpoint, to measure, and what is known of it."""
+
+    label: str
     model: Any
     positions: tuple[int, int]  # the most tokens that encoder and decoder can read
     engine: FairseqEngine | None  # of a translation model
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # as its checkpoint has them
-    sha256: str = ""  # of its file when it was loaded
 
     def runnable(self) -> Any:
         """The model, ready to read one sentence at a time; beam search leaves it otherwise."""
@@ -154,33 +176,6 @@ class TrainedModel:
 
 
 # --- loading -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a checkpoint says of its model and of the data it was trained with."""
-
-    path: Path
-    architecture: str
-    settings: dict[str, str]  # of a Macaron model: scheme, sub-step
-    types: dict[str, int]  # of each embedding
-    data: Path | None  # the folder of fairseq-preprocess, where it names one for sure
-    hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
-    arguments: Mapping[str, Any]  # of the model
-    sha256: str  # of the file
-
-    @property
-    def kind(self) -> str:
-        """What kind of model it is of, one of `KINDS`.
-
-        Raises:
-            UserError: if it is of none.
-        """
-        model = ARCH_MODEL_REGISTRY.get(self.architecture) or MODEL_REGISTRY.get(self.architecture)
-        for kind, is_of in KINDS.items():
-            if model and is_of(model):
-                return kind
-        raise UserError(anatomy.not_supported(self.path, self.architecture))
 
 
 def read(path: Path) -> Checkpoint:
@@ -288,15 +283,7 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
     model.eval()
     model.requires_grad_(False)
     return TrainedModel(
-        label,
-        path,
-        checkpoint.architecture,
-        checkpoint.settings,
-        model,
-        positions,
-        engine,
-        checkpoint.arguments,
-        checkpoint.sha256,
+        **vars(checkpoint), label=label, model=model, positions=positions, engine=engine
     )
 
 

@@ -470,8 +470,9 @@ class Successor(torch.nn.Module):
 
 def checked(source, target, positions=100):
     words = dictionary()
+    checkpoint = (Path("it.pt"), "it", {}, {}, None, {}, {}, "")
     loaded = TrainedModel(
-        *("it", Path("it.pt"), "it", {}, Successor(len(words)), (positions, positions), None)
+        *checkpoint, "it", Successor(len(words)), (positions, positions), engine=None
     )
     data = Data(Path("data"), ("en", "de"), words, words, (str.split, str.split))
     found = [Sentence(1, torch.tensor([*source, 2]), torch.tensor([2, *target]))]
