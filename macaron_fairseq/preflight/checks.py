@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.dataclass import configs
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import architectures, bf16
+from macaron_fairseq.model import bf16
 from macaron_fairseq.preflight import (
     binarised,
     command_line,
     gpus,
     ranks,
-    restored,
     restored_optimizer,
+    restored_parameters,
     samples,
 )
 from macaron_fairseq.preflight.command_line import CommandLine
@@ -114,7 +113,7 @@ def check_restored(
             f"before, or another --save-dir and --finetune-from-model {path}"
         )
     if given:
-        restored.refuse_other_model(path, state, given, folder, is_begun_anew)
+        restored_parameters.refuse_other_model(path, state, given, folder, is_begun_anew)
     if not is_begun_anew:
         restored_optimizer.warn_without_state(path, state)
         restored_optimizer.refuse_other_optimizer(path, state, args, given)
@@ -144,7 +143,7 @@ def refuse_lost_norms(given: Namespace) -> None:
     It restores the average without the version of encoder and decoder. So fairseq takes it for an
     old one, which had no such norms. This can go when `test_fairseqs_average_loses_norms` fails.
     """
-    if ARCH_MODEL_NAME_REGISTRY.get(given.arch) not in architectures.MODELS:
+    if not restored_parameters.is_known(given):
         return
     if any(getattr(given, f"{side}_normalize_before", False) for side in ("encoder", "decoder")):
         raise UserError(

@@ -13,12 +13,10 @@ from typing import Any
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import configs
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import architectures
 from macaron_fairseq.preflight import restored_parameters
 
 logger = logging.getLogger(__name__)
@@ -66,7 +64,7 @@ def refuse_other_count(path: Path, state: dict[str, Any], given: Namespace) -> N
     So it is where the flags let embeddings share weights that did not, or the other way. States in
     which all parameters are one, or are divided among processes, say nothing of it.
     """
-    is_known = ARCH_MODEL_NAME_REGISTRY.get(given.arch) in architectures.MODELS
+    is_known = restored_parameters.is_known(given)
     if not is_known or given.ddp_backend == "fully_sharded" or given.zero_sharding != "none":
         return
     groups = (state.get("last_optimizer_state") or {}).get("param_groups", [])

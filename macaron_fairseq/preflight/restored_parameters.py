@@ -1,7 +1,8 @@
-"""A checkpoint whose parameters are not those of the model that training is to start from.
+"""A checkpoint of another network than the model that training is to start from.
 
-fairseq answers another dictionary, number of positions or architecture, and other layers, with a
-traceback. Each check can go when fairseq says it in a sentence.
+Another scheme or sub-step with the same parameters only this package knows. fairseq answers another
+dictionary, number of positions or architecture, and other layers, with a traceback. Each of these
+checks can go when fairseq says it in a sentence.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
 one: see `test_fairseq_drops_a_head_of_other_classes`. Where training starts from the authors' BERT,
@@ -10,6 +11,7 @@ it hides each of the model's sentences behind two tracebacks. `refuse_other_para
 """
 
 import io
+import logging
 import re
 from argparse import Namespace
 from collections.abc import Mapping
@@ -26,9 +28,11 @@ from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import architectures, checkpoint_sizes
+from macaron_fairseq.model import architectures, checkpoint_sizes, same_network
 from macaron_fairseq.preflight import command_line
 from macaron_fairseq.preflight.missing import DICTIONARIES
+
+logger = logging.getLogger(__name__)
 
 Shapes = dict[str, set[tuple[int, ...]]]  # of parameters, by name
 
@@ -43,6 +47,43 @@ SIZED_BY_DATA = (
 POSITIONS = "max_positions", "tokens_per_sample", "max_source_positions"
 # Parameters with a row for each type or position, of which fairseq or the model itself says more.
 OF_TYPES = "embed_tokens|embed_positions|output_projection|embed_out|lm_head|adaptive|version|float"
+
+
+def refuse_other_model(
+    path: Path, state: dict[str, Any], given: Namespace, folder: Path | None, is_begun_anew: bool
+) -> None:
+    """Refuse to go on with another network than a checkpoint's.
+
+    Of a scheme with the same parameters fairseq would notice nothing. Where training begins anew
+    from the parameters, it may be meant: a warning.
+
+    Args:
+        path: of the checkpoint.
+        state: what it holds.
+        given: the flags, see `command_line.with_defaults`.
+        folder: of the data, the first one if there are several.
+        is_begun_anew: whether training takes the parameters alone.
+
+    Raises:
+        UserError: naming the flags to give.
+    """
+    if not is_known(given):
+        return  # users of other models may mean what fairseq does
+    trained = checkpoints.model_arguments(state)
+    reason = same_network.other_network(trained, vars(given))
+    is_refused = reason and not is_begun_anew
+    # A flag of the same architecture says more than the parameters that are missing.
+    if not (is_refused and trained["arch"] == given.arch):
+        refuse_other_parts(path, state["model"], given, folder)
+    if is_refused:
+        raise UserError(f"{path} {reason}: give the same flags, or another --save-dir")
+    if reason:
+        logger.warning("%s %s", path, reason)
+
+
+def is_known(given: Namespace) -> bool:
+    """Whether the flags name an architecture whose models this package registers."""
+    return ARCH_MODEL_NAME_REGISTRY.get(given.arch) in architectures.MODELS
 
 
 def refuse_other_parts(
