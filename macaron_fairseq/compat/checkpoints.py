@@ -223,19 +223,12 @@ def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:
         )
 
 
-def task_of(state: dict[str, Any]) -> str | None:
-    """The task that a checkpoint's model was trained for; None if it does not say."""
-    if state.get("args") is not None:
-        return getattr(state["args"], "task", None)
-    return mapping((state.get("cfg") or {}).get("task")).get("_name")
-
-
 def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None) -> None:
     """Raise a `UserError` if a model is not of the task's kind; other tasks are left alone.
 
     fairseq would report that no parameter fits, or look for data of another kind.
     """
-    trained = task_of(state)
+    trained = named(state, "task")
     if len({KIND_OF_TASK[name] for name in (trained, task) if name in KIND_OF_TASK}) > 1:
         raise UserError(f"{path} was trained for {trained}, and is not a model for {task}")
 
@@ -297,13 +290,6 @@ def refuse_changed(path: Path) -> None:
         )
 
 
-def optimizer_of(state: dict[str, Any]) -> str | None:
-    """Which optimizer a checkpoint was trained with, as --optimizer names it; None if unknown."""
-    if state.get("args") is not None:
-        return getattr(state["args"], "optimizer", None)
-    return mapping((state.get("cfg") or {}).get("optimizer")).get("_name")
-
-
 def explain(error: Exception) -> str:
     """Say in one clause why PyTorch could not load a file."""
     refused = re.search(
@@ -329,6 +315,11 @@ def options(state: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     Old fairseq has one namespace for all parts.
     """
     return mapping(state.get("args") or (state.get("cfg") or {}).get(part))
+
+
+def named(state: Mapping[str, Any], part: str) -> str | None:
+    """Which "task" or "optimizer" a checkpoint was trained with; None if it does not say."""
+    return options(state, part).get("_name" if state.get("args") is None else part)
 
 
 def mapping(options: Any) -> Mapping[str, Any]:

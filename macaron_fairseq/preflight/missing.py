@@ -105,7 +105,7 @@ def refuse_untold(line: CommandLine) -> None:
 def refuse_without_task(args: Namespace) -> None:
     """Raise a `UserError` that names the task of fairseq-validate, which has no default."""
     path = next(command_line.to_decode_with(args, "validate"), None)
-    trained = checkpoints.task_of(checkpoints.load(path)) if path else None
+    trained = checkpoints.named(checkpoints.load(path), "task") if path else None
     raise UserError(f"fairseq-validate needs a task: give --task {trained or 'translation'}")
 
 

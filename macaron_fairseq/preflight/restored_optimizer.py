@@ -119,7 +119,8 @@ def other_in_optimizer(
     state: dict[str, Any], args: Namespace, given: Namespace | None = None
 ) -> Iterator[str]:
     """Why the state of a checkpoint's optimizer is not for these flags."""
-    last, before = (state.get("optimizer_history") or [{}])[-1], checkpoints.optimizer_of(state)
+    last = (state.get("optimizer_history") or [{}])[-1]
+    before = checkpoints.named(state, "optimizer")
     for flag, was, now in (
         ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),
         ("--optimizer", name_of(OPTIMIZER_REGISTRY, before), optimizer_of(args)),

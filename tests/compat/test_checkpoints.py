@@ -240,7 +240,7 @@ def test_the_task_is_read_however_fairseq_saved_it(name, tmp_path):
     assert isinstance(saved["task"], Namespace) == (name == "translation_from_pretrained_bart")
     path = tmp_path / "checkpoint.pt"
     torch.save({"model": {}, "args": None, "cfg": saved}, path)
-    assert checkpoints.task_of(checkpoints.load(path)) == name
+    assert checkpoints.named(checkpoints.load(path), "task") == name
 
 
 @pytest.mark.parametrize("changed", [1, 400])
