@@ -21,7 +21,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 from macaron_fairseq.analysis import anatomy
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.names import look_up, question
+from macaron_fairseq.common.names import flag, look_up, question
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import arguments
 from macaron_fairseq.model.architectures import set_macaron_defaults
@@ -67,8 +67,7 @@ def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
     for name in vars(flags):
         if name not in known:
             raise UserError(
-                f"{arch}{of_fairseq} has no --{name.replace('_', '-')}: drop it, or "
-                "choose another --arch"
+                f"{arch}{of_fairseq} has no {flag(name)}: drop it, or choose another --arch"
             )
 
 
@@ -94,7 +93,7 @@ def flags_of(arch: str, given: Mapping[str, Any]) -> Namespace:
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
     arguments.add(parser)  # of a baseline, too, which then says that it has none
     words = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        flag(name) + ("" if value is True else f"={value}")
         for name, value in given.items()
         if value is not False
     ]

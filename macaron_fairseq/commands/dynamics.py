@@ -18,8 +18,9 @@ from macaron_fairseq.commands.arguments import (
     whole,
 )
 from macaron_fairseq.commands.reading import add_reading, refuse_unclear
-from macaron_fairseq.common import files, names
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.common.names import flag, refuse_labels
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.models import TrainedModel
@@ -284,15 +285,13 @@ def refuse_unused(args: argparse.Namespace) -> None:
     refuse_unclear(args)
     for name in OF_TOKENS if args.jacobian else ():
         if getattr(args, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} has no meaning with --jacobian: drop one of the two")
+            raise UserError(f"{flag(name)} has no meaning with --jacobian: drop one of the two")
     of_graph = [name for name in vars(args) if name.startswith("graph_")]
     for name in ("initial", "remove", "layers", *of_graph):
         value = getattr(args, name)
         is_given = value is not None and value is not False and value != []
         if is_given and not args.jacobian:
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} is for the residual stream: add --jacobian")
+            raise UserError(f"{flag(name)} is for the residual stream: add --jacobian")
     if args.layers and not args.remove:
         raise UserError("--layers says where --remove removes something: add --remove")
 
@@ -314,7 +313,7 @@ def run(args: argparse.Namespace) -> None:
     """Measure the models and write FOLDER."""
     refuse_unused(args)
     refuse_text(args.path)
-    names.refuse_labels(args.label, args.path, may_repeat=args.jacobian)
+    refuse_labels(args.label, args.path, may_repeat=args.jacobian)
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, folder, seed
 from macaron_fairseq.commands.reading import add_reading, refuse_unclear
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -119,6 +119,6 @@ def refuse_meaningless(args: argparse.Namespace) -> None:
         raise UserError("--path and --data belong together: a checkpoint, and the data it was of")
     for name in OF_TOYS if args.path else OF_A_MODEL:
         if getattr(args, name) is not None:
-            title = "INPUT" if name == "input" else f"--{name.replace('_', '-')}"
+            title = "INPUT" if name == "input" else names.flag(name)
             raise UserError(f"{title} has no meaning {'with' if args.path else 'without'} --path")
     refuse_unclear(args)

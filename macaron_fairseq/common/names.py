@@ -44,6 +44,11 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def flag(name: str) -> str:
+    """The flag of an argument: "--max-tokens" of "max_tokens"."""
+    return f"--{name.replace('_', '-')}"
+
+
 def refuse_labels(
     labels: Sequence[str] | None, paths: Sequence[str | Path], may_repeat: bool = False
 ) -> None:

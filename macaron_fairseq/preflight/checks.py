@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from fairseq.dataclass import configs
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import bf16
@@ -175,8 +175,7 @@ def refuse_two_beginnings(args: Namespace) -> None:
     resets = "reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"
     for name in [*others, *(x for x in resets if getattr(args, x))]:
         raise UserError(
-            f"--finetune-from-model begins anew from the parameters: leave out "
-            f"--{name.replace('_', '-')}"
+            f"--finetune-from-model begins anew from the parameters: leave out {names.flag(name)}"
         )
 
 
@@ -237,7 +236,7 @@ def refuse_below_1(args: Namespace, name: str) -> None:
     value = getattr(args, name)
     for number in value if isinstance(value, list) else [value]:
         if number is not None and number < 1:
-            raise UserError(f"--{name.replace('_', '-')} is {number}: give 1 or more")
+            raise UserError(f"{names.flag(name)} is {number}: give 1 or more")
 
 
 def refuse_bad_betas(text: str) -> None:

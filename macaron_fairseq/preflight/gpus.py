@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from macaron_fairseq.common import environment
+from macaron_fairseq.common import environment, names
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import bf16
 
@@ -37,7 +37,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
     if args.tpu:  # for which fairseq has --bf16
         return
     asked = [name for name in (*FP16, *BF16, "amp") if getattr(args, name)]
-    flags = [f"--{name.replace('_', '-')}" for name in asked]
+    flags = [*map(names.flag, asked)]
     if not args.cpu and (reason := why_unusable()):
         without = f" without {flags[0]}" if flags else ""
         raise UserError(f"{reason}, or add --cpu{without}")

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import flag
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
@@ -50,9 +51,7 @@ class Search:
             is_one = isinstance(value, kind) and not isinstance(value, bool)
             if not is_one or not least <= value <= most:
                 whole = "a whole number" if kind is Integral else "a number"
-                raise UserError(
-                    f"--{name.replace('_', '-')} is {value!r}: give {whole} from {least} to {most}"
-                )
+                raise UserError(f"{flag(name)} is {value!r}: give {whole} from {least} to {most}")
         # A whole number's power can be too large for PyTorch where a float's is not.
         object.__setattr__(self, "lenpen", float(self.lenpen))
         if 2 * self.max_len_a + self.max_len_b < 1:  # of one token and the end of the sentence
