@@ -4,9 +4,8 @@ A line is text; what stands between backticks is code.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-Summary = dict[str, Any]
+from macaron_fairseq.evaluation.report.verdict import Summary
 
 COMMAND = (
     'fairseq-train DATA/data-bin --user-dir "$(macaron-fairseq user-dir)" \\\n'
@@ -51,7 +50,7 @@ def environments(summary: Summary) -> list[str]:
     return lines
 
 
-def environment(start: dict[str, Any]) -> str:
+def environment(start: Summary) -> str:
     """The machine and the versions of one start."""
     machine = start["hardware"]
     gpus = machine["gpus"]
@@ -100,7 +99,7 @@ def is_by_torchrun(flags: Sequence[str]) -> bool:
     return bool(sizes) and not sizes[-1].endswith(" 1")
 
 
-def revisions(runs: Sequence[dict[str, Any]]) -> list[str]:
+def revisions(runs: Sequence[Summary]) -> list[str]:
     """The versions of the code that trained, each once."""
     found: dict[str, None] = {}
     for run in runs:
@@ -113,7 +112,7 @@ def revisions(runs: Sequence[dict[str, Any]]) -> list[str]:
     return list(found)
 
 
-def decodings(tests: Sequence[dict[str, Any]]) -> list[str]:
+def decodings(tests: Sequence[Summary]) -> list[str]:
     """Which checkpoints were decoded and how, with the test sets where that is not one for all."""
     found: dict[str, list[str]] = {}
     for test in tests:
@@ -125,7 +124,7 @@ def decodings(tests: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def checkpoints(runs: Sequence[dict[str, Any]]) -> list[str]:
+def checkpoints(runs: Sequence[Summary]) -> list[str]:
     """The hashes of the decoded checkpoints, for the runs that know them."""
     lines = []
     for run in runs:

@@ -7,18 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq.common import html_page
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.report import curves, provenance, report_tables, report_text
 from macaron_fairseq.evaluation.report.report_tables import Table
-from macaron_fairseq.evaluation.report.verdict import signed
+from macaron_fairseq.evaluation.report.verdict import Summary, signed
 from macaron_fairseq.evaluation.scores import failures
 from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
 from macaron_fairseq.text.tokenization import split_characters
-
-Summary = dict[str, Any]
 
 STYLE, SCRIPT = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
 # With more columns, a table becomes a list of cards on a narrow screen.
@@ -270,7 +267,7 @@ def example(
     x: Summary,
     keys: Sequence[str],
     failing: Sequence[set[int]],
-    data: dict[str, Any],
+    data: Summary,
     lowercase: bool,
 ) -> str:
     """One sentence: source, reference, and both translations."""

@@ -5,13 +5,11 @@ A cell is text; what stands between backticks is code.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from macaron_fairseq.common.markdown import NOTHING, number, p_value
-from macaron_fairseq.evaluation.report.verdict import signed
+from macaron_fairseq.evaluation.report.verdict import Summary, signed
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
-Summary = dict[str, Any]
 Row = list[str]
 
 

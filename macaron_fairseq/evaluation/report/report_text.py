@@ -1,15 +1,13 @@
 """The text of a report, in Markdown (report.md)."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.report import provenance, report_tables
 from macaron_fairseq.evaluation.report.report_tables import Table
+from macaron_fairseq.evaluation.report.verdict import Summary
 from macaron_fairseq.evaluation.scores import failures
-
-Summary = dict[str, Any]
 
 NO_PICTURE = (
     "No learning curves: matplotlib is not installed. `pip install matplotlib`, and write the "
@@ -95,7 +93,7 @@ def scores(test: Summary) -> list[str]:
     ]
 
 
-def unmatched(published: Sequence[dict[str, Any]]) -> list[str]:
+def unmatched(published: Sequence[Summary]) -> list[str]:
     """The published scores that stand next to no score of the report."""
     if not published:
         return []

@@ -8,7 +8,7 @@ from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.evaluation.training.runs import UNFINISHED
 
-Summary = dict[str, Any]
+Summary = dict[str, Any]  # what `summary.summarize` gives, or a part of it
 
 LEVEL = 0.95  # of the intervals
 FFN_WIDTHS = "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim"
