@@ -18,9 +18,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from macaron_fairseq.analysis import JACOBIAN_SENTENCES, SENTENCES
 from macaron_fairseq.common import files, names, text_lines
 from macaron_fairseq.common.errors import UserError, explain_missing, explain_path
 from macaron_fairseq.common.progress import bar
+from macaron_fairseq.evaluation.report import TITLE
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.description import Description
@@ -323,7 +325,7 @@ def report(
     *,
     baseline: str | None = None,
     published: Name | None = None,
-    title: str = "Comparison of architectures",
+    title: str = TITLE,
     train_text: Name | None = None,
 ) -> Report:
     """Compare trained and scored models (`macaron-fairseq report`).
@@ -437,9 +439,9 @@ def dynamics(
     target: Lines | None = None,
     labels: Sequence[str] | None = None,
     subset: str = "test",
-    sentences: int = 200,
+    sentences: int = SENTENCES,
     longest: int | None = None,
-    jacobian_sentences: int = 16,
+    jacobian_sentences: int = JACOBIAN_SENTENCES,
     threshold: float = 0.9,
     beta: float = 1.0,
     seed: int = 1,

@@ -21,3 +21,6 @@ sub-layers, and each of these the state before it and what it adds as a function
   parts of a page, `dynamics.page` puts them together. Its script draws from the JSON next to each.
 - An ideal system, or an experiment with one: see `particles`.
 """
+
+# How many sentences are read and, of these, have Jacobians, where nothing else is asked for.
+SENTENCES, JACOBIAN_SENTENCES = 200, 16

@@ -12,6 +12,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
+from macaron_fairseq.analysis import SENTENCES
 from macaron_fairseq.common import text_lines
 from macaron_fairseq.common.errors import UserError, in_a_line
 from macaron_fairseq.common.wording import counted
@@ -227,7 +228,7 @@ def read(
     text: Text | None = None,
     target: Text | None = None,
     subset: str = "test",
-    limit: int = 200,
+    limit: int = SENTENCES,
     longest: int | None = None,
 ) -> Sample:
     """The first sentences of raw text or, without one, of a binarised data set; no empty ones.

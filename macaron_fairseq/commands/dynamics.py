@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from macaron_fairseq.analysis import JACOBIAN_SENTENCES, SENTENCES
 from macaron_fairseq.commands.arguments import (
     above_zero,
     folder,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from macaron_fairseq.analysis.residual.coupling import Choices
     from macaron_fairseq.analysis.sentences import Sample
 
-SENTENCES = 200
 BELOW_ONE = math.nextafter(1, 0)
 OF_TOKENS = ("threshold", "beta", "shown_sentences")  # which --jacobian does not measure
 DESCRIPTION = """\
@@ -102,9 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--jacobian-sentences",
         type=positive,
-        default=16,
+        default=JACOBIAN_SENTENCES,
         metavar="N",
-        help="take Jacobians at one token of each of N of them, evenly spread (default: 16)",
+        help="take Jacobians at one token of each of N of them, evenly spread (default: "
+        f"{JACOBIAN_SENTENCES})",
     )
     add(
         "--shown-sentences",

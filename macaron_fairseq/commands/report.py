@@ -6,7 +6,7 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import folder
 from macaron_fairseq.common.files import show
-from macaron_fairseq.evaluation.report import report
+from macaron_fairseq.evaluation.report import TITLE, report
 
 EXAMPLES = """\
 A RUN is a folder of the recipes, OUT/ARCH/seedN or OUT/ARCH/SCHEME/seedN, with
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--title",
-        default="Comparison of architectures",
+        default=TITLE,
         metavar="TEXT",
         help="the title of the report",
     )

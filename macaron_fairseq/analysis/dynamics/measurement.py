@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from macaron_fairseq.analysis import (
+    JACOBIAN_SENTENCES,
     jacobians,
     local_error,
     measures,
@@ -52,7 +53,7 @@ class Settings:
 
     threshold: float = 0.9  # the cosine above which two tokens belong to one cluster
     beta: float = 1.0  # of the energy
-    jacobian_sentences: int = 16
+    jacobian_sentences: int = JACOBIAN_SENTENCES
     shown_sentences: int = 8  # one by one, see `sentence_views`
     seed: int = 1
 

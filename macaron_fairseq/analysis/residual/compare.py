@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis import JACOBIAN_SENTENCES, output
 from macaron_fairseq.analysis.models import TrainedModel, in_double, refuse_other_sides
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
@@ -36,7 +36,7 @@ TINY = np.finfo(np.float64).tiny  # for the logarithm of a singular value that i
 class Settings:
     """What the measures depend on."""
 
-    tokens: int = 16  # one of each of so many sentences
+    tokens: int = JACOBIAN_SENTENCES  # one of each of so many sentences
     seed: int = 1  # of the tokens, and of the interventions' controls
     remove: tuple[str, ...] = ()  # names of `interventions.PARTS`
     layers: tuple[str, ...] = ()  # of which to remove it, see `interventions.places`; all if none

@@ -8,6 +8,7 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.report import (
+    TITLE,
     against_baseline,
     curves,
     report_page,
@@ -33,7 +34,7 @@ def write(
     out: Path,
     baseline: str | None = None,
     published: Path | None = None,
-    title: str = "Comparison of architectures",
+    title: str = TITLE,
     train_text: Path | None = None,
 ) -> str:
     """Write report.html, report.md, report.json and, with matplotlib, curves.png.
