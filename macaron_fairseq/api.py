@@ -192,13 +192,13 @@ def load_engine(
     """
     from macaron_fairseq.translation.translator import USUAL
 
-    if is_folder(path):
+    if is_export(path):
         from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 
         device, compute_type = "cpu" if cpu else "auto", precision or "default"
         options = {"device": device, "compute_type": compute_type}
         return CTranslate2Engine(Path(path), data, search, batching or USUAL, **options)
-    if any(map(is_folder, path.split(os.pathsep))):
+    if any(map(is_export, path.split(os.pathsep))):
         raise UserError(ONE_EXPORT)
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.translation import fairseq_engine
@@ -206,7 +206,7 @@ def load_engine(
     return fairseq_engine.load(path, data, search, use_gpu=not cpu, precision=precision or "fp32")
 
 
-def is_folder(path: str) -> bool:
+def is_export(path: str) -> bool:
     """Whether a model is an export, or should be: all else are files."""
     return bool(path) and files.is_there(path) and Path(path).is_dir()
 

@@ -156,13 +156,13 @@ def run_parts(args: argparse.Namespace, data: DataFolder) -> None:
 
 def engine_of(path: str) -> str:
     """Which one a model is for."""
-    return "ctranslate2" if api.is_folder(path) else "fairseq"
+    return "ctranslate2" if api.is_export(path) else "fairseq"
 
 
 def refuse_other_engine(args: argparse.Namespace) -> None:
     """Raise a `UserError` if the model is not for the engine, or a folder that is no export."""
-    is_export, names = api.is_folder(args.path), args.path.split(os.pathsep)
-    is_mixed = not is_export and any(map(api.is_folder, names))
+    is_export, names = api.is_export(args.path), args.path.split(os.pathsep)
+    is_mixed = not is_export and any(map(api.is_export, names))
     if is_mixed or (args.engine == "ctranslate2" and not is_export and len(names) > 1):
         raise UserError(api.ONE_EXPORT)
     if args.engine == "ctranslate2" or is_export:
@@ -175,7 +175,7 @@ def refuse_other_engine(args: argparse.Namespace) -> None:
 
 def refuse_other_precision(args: argparse.Namespace) -> None:
     """Raise a `UserError` if a precision is named that the kind of model does not have."""
-    is_export = api.is_folder(args.path)
+    is_export = api.is_export(args.path)
     is_there = any(map(files.is_there, args.path.split(os.pathsep)))
     if args.compute_type and not is_export and is_there:
         raise UserError("--compute-type is for an export: a checkpoint takes --fp16 or --bf16")
