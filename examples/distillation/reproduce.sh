@@ -10,13 +10,13 @@
 #             teacher                         7 s an update     at most 78 h for 40,000 updates
 #             none, sequence, none-own-bpe    0.8 s             0.9 h for 4,000
 #             word, both                      1.2 s             1.3 h
-#             trajectory                      1.5 s             2.5 h of Multi30k, 3 h of Tatoeba
+#             trajectory                      1.5 s             2.4 h of Multi30k, 2.9 h of Tatoeba
 #             across                          1.2 s             1.3 h of Multi30k, 2.1 h of Tatoeba
 #             uld                             2.3 s             2.6 h
 #             mined                           1.4 s             1.5 h
-#           So it is once the memory knows what the teacher says. The first epoch takes twice as long, and so does what
-#           the memory does not hold: of trajectory half of Multi30k's batches and four fifths of Tatoeba's, of across
-#           a third of Tatoeba's. sequence and both also wait for the translations of the training set, some 20 and 60
+#           So it is once the memory knows what the teacher says. The first epoch takes two to three times as long, and so
+#           does what the memory does not hold: of trajectory two fifths of Multi30k's batches and three quarters of
+#           Tatoeba's, of across a third of Tatoeba's. sequence and both also wait for the translations of the training set, some 20 and 60
 #           minutes. --patience ends a teacher earlier. --student-updates and --max-update end runs where you say.
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/

@@ -229,9 +229,11 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         # Before the student, whose pass fills the memory of the device.
         self.answers, first = self.ask(sample)
         places = following.student_places if following else ()
-        with layers.recorded(unwrap(model), places) as states:
-            loss, sample_size, log = super().forward(model, sample, reduce)
-        self.answers = []  # they are as large as the batch
+        try:
+            with layers.recorded(unwrap(model), places) as states:
+                loss, sample_size, log = super().forward(model, sample, reduce)
+        finally:
+            self.answers = []  # they are as large as the batch
         if following:
             with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
                 distance = sample_size * following(states, first, sample)
@@ -346,7 +348,7 @@ def read(
     model: Any,
     inputs: Mapping[str, Any],
 ) -> Answer:
-    """A teacher's pass: its output, and its states that a student follows.
+    """A teacher's pass: its output, and states that a student follows with their weights.
 
     Args:
         following: that student's.

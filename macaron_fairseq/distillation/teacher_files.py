@@ -83,16 +83,16 @@ def load_across(
     theirs = copy.copy(task)
     sides = dictionaries_of(task)
     if isinstance(task, TranslationTask):
-        languages = task.cfg.source_lang, task.cfg.target_lang
-        found = [load_dictionary(data.dictionary(language)) for language in languages]
+        names = [data.dictionary(x) for x in (task.cfg.source_lang, task.cfg.target_lang)]
+        found = [*map(load_dictionary, names)]
         theirs.src_dict, theirs.tgt_dict = found
     else:
         name = data.path / "data-bin" / "dict.txt"
         if not name.is_file():
             raise UserError(f"{name} is missing: --teacher-data {folder} is not a language model's")
-        found = [load_dictionary(name)]
+        names, found = [name], [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
-    by_name = dict(zip(teacher_fit.dictionaries(task), found, strict=True))
+    by_name = {path.name: one for path, one in zip(names, found, strict=True)}
     teacher_fit.refuse_other_folder(Path(path), settings, data, by_name)
     if not (data.path / CODES).exists() and CODES not in data.sha256:
         raise UserError(

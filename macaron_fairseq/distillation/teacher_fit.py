@@ -42,15 +42,19 @@ def kind_of(task: Any) -> tuple[str, ...] | None:
     return (DECODER,) if isinstance(task, LanguageModelingTask) else None
 
 
-def refuse_other_kind(path: str, task: Any) -> None:
-    """Raise a `UserError` if a teacher has other sides, encoder or decoder, than the student."""
+def refuse_other_kind(path: str, task: Any, data: str = "") -> None:
+    """Raise a `UserError` if a teacher has other sides, encoder or decoder, than the student.
+
+    `data` is as in `refuse_other_training`.
+    """
     names = checkpoints.load(Path(path))["model"]
     theirs = tuple(x for x in SIDES if any(name.startswith(f"{x}.") for name in names))
     ours = kind_of(task)
     if ours and theirs and theirs != ours:
+        other = f"{data} is for" if data else f"{STUDENT} is"
         raise UserError(
-            f"--teacher {path} is {SIDES_IN_WORDS[theirs]}, but the student is "
-            f"{SIDES_IN_WORDS[ours]}: give a teacher of the student's kind"
+            f"--teacher {path} is {SIDES_IN_WORDS[theirs]}, but {other} {SIDES_IN_WORDS[ours]}: "
+            "give a teacher of that kind"
         )
 
 
@@ -91,7 +95,7 @@ def refuse_other_training(path: Path, task: Any, data: str = "") -> None:
         task: with the dictionaries.
         data: the option that names the task's data, where no student learns it.
     """
-    refuse_other_kind(str(path), task)
+    refuse_other_kind(str(path), task, data)
     settings = training_data.settings(path)
     refuse_other_direction(str(path), settings, task, data)
     refuse_other_dictionaries(path, settings, task, data)

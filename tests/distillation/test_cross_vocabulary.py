@@ -739,17 +739,39 @@ def test_a_sum_in_chunks_and_its_gradients_are_those_of_the_whole(rows, monkeypa
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gradients_of_chunks_in_half_precision_are_added_up_in_full(dtype, monkeypatch):
-    """Two hundred chunks, of which each adds less than half precision has left beside the sum."""
+    """A sum of ones in half precision would end at 2,048 or at 256."""
     monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5)
-    states = torch.ones(200, 4, dtype=dtype, requires_grad=True)
+    states = torch.ones(3000, 4, dtype=dtype, requires_grad=True)
     weight = torch.zeros(5, 4, dtype=dtype, requires_grad=True)
 
     def loss(some):
-        return 1.001 * (some @ weight.t())[:, 0].float().sum()
+        return (some @ weight.t())[:, 0].float().sum()
 
     (found,) = torch.autograd.grad(chunked_sum(loss, weight, [weight], states), [weight])
     assert found.dtype == dtype
-    torch.testing.assert_close(found[0].float(), torch.full((4,), 200.2), rtol=2e-3, atol=0)
+    torch.testing.assert_close(found[0].float(), torch.full((4,), 3000.0), rtol=4e-3, atol=0)
+
+
+def test_large_features_in_fp16_do_not_overflow():
+    """A chunk of 2,000 rows of 16, whose gradients are all of one type."""
+    states = torch.full((2000, 4), 16.0, dtype=torch.float16, requires_grad=True)
+    weight = torch.zeros(5, 4, dtype=torch.float16, requires_grad=True)
+
+    def loss(some):
+        return -(some @ weight.t()).float().log_softmax(1)[:, 0].sum()
+
+    (found,) = torch.autograd.grad(chunked_sum(loss, weight, [weight], states), [weight])
+    torch.testing.assert_close(found[0].float(), torch.full((4,), -25_600.0), rtol=2e-3, atol=0)
+
+
+def test_rows_together_are_as_many_as_the_student_in_fp16_can_add_up(world):
+    """The teacher has more types, and another precision."""
+    half = student_of(world).half()
+    passes = [crossing.Pass(model, PAD, {}, {}, {}) for model in (half, world.teacher)]
+    for pair in (passes, passes[::-1]):
+        found = crossing.wider(*pair)
+        own = pair[0].model.decoder.output_projection.weight
+        assert len(found) == max(len(world.ours), len(world.theirs)) and found.dtype == own.dtype
 
 
 def test_mined_on_the_same_tokens_is_plain_kl(world):

@@ -38,7 +38,10 @@ def test_mta_and_sra_have_references():
 
 
 def weights_of_authors(states, mask):
-    """`token_weights` in which padded positions ask, too; they are asked by no token."""
+    """`token_weights` in which padded positions ask, too, as the authors' code has it.
+
+    `tests/distillation/test_distillation_losses.py` has the package's where there is padding.
+    """
     with torch.no_grad():
         x = states / (states.std(2, keepdim=True) + trajectory.EPSILON)
         scores = x @ x.transpose(1, 2) / x.shape[2] ** 0.5

@@ -13,7 +13,9 @@ import sacrebleu
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from helpers.small import SMALL_DECODER, language_task
 from helpers.stored import CHECKPOINT, binarise, noisy, random_words, write_data
+from helpers.students import save
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.distillation.sequence_level import distilling, translated_pairs
@@ -399,6 +401,11 @@ def of_other_direction(tmp_path):
     return tmp_path / "other.pt"
 
 
+def of_other_kind(tmp_path):
+    save(tmp_path / "lm.pt", *SMALL_DECODER, arch="transformer_lm", for_task=language_task(60))
+    return tmp_path / "lm.pt"
+
+
 def of_other_dictionaries(tmp_path):
     shutil.copy(CHECKPOINT, tmp_path / "other.pt")
     known = {"data": {"sha256": {"dict.de.txt": "0" * 64}}}
@@ -412,6 +419,11 @@ MISTAKES = {
         {"teacher": of_other_direction},
         [],
         "translates from de to en, --data .* from en to de: give a teacher of the same",
+    ),
+    "kind": (
+        {"teacher": of_other_kind},
+        [],
+        r"lm.pt is a language model .*, but --data .* is for a translation model .*: give a tea",
     ),
     "dictionaries": (
         {"teacher": of_other_dictionaries},

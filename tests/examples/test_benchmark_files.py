@@ -490,9 +490,10 @@ def test_on_gpus_adam_is_computed_by_fused_adam(words, optimizer, precision, tmp
     assert ("fused_adam computes Adam's updates" in output) == (optimizer == "fused_adam")
 
 
+@pytest.mark.parametrize("script", ["iwslt14/reproduce.sh", "own-data/run.sh"])
 @pytest.mark.parametrize(("visible", "gpus"), [(None, 1), ("0,1", 2)])
 def test_a_small_benchmark_takes_one_gpu_unless_the_user_names_more(
-    visible, gpus, tmp_path, monkeypatch
+    script, visible, gpus, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.fast.chunked_loss import chunks
-from macaron_fairseq.fast.linear_gradients import SCALE
+from macaron_fairseq.fast.linear_gradients import LARGEST_FEATURE, SCALE
 
 
 def chunked_sum(
@@ -45,20 +45,24 @@ class ChunkedSum(torch.autograd.Function):
         states: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
-        """Add up the loss, and its gradients times `SCALE`."""
+        """Add up the loss, and its gradients times a scale, as `LinearGradients` has it."""
         dtype = torch.promote_types(states.dtype, torch.float32)
         total, by_states = states.new_zeros((), dtype=dtype), torch.empty_like(states)
+        scale = torch.full_like(total, SCALE)
+        if states.dtype == torch.float16 and states.numel():  # or the weight's could leave it
+            largest = torch.linalg.vector_norm(states, torch.inf, dtype=dtype)
+            scale *= LARGEST_FEATURE / largest.clamp_min(LARGEST_FEATURE)
         by_parameters = [torch.zeros_like(x, dtype=dtype) for x in parameters]
         for rows in parts:
             some = states[rows].detach().requires_grad_()
             with torch.enable_grad():
                 part = loss_of(some, rows)
-                scaled = SCALE * part
+                scaled = scale * part
             by_states[rows], *found = torch.autograd.grad(scaled, (some, *parameters))
             for gradient, x in zip(by_parameters, found, strict=True):
                 gradient += x
             total += part.detach()
-        ctx.save_for_backward(by_states, *by_parameters)
+        ctx.save_for_backward(scale, by_states, *by_parameters)
         ctx.dtypes = [x.dtype for x in (states, *parameters)]
         return total
 
@@ -66,6 +70,7 @@ class ChunkedSum(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, sum_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the kept gradients; two arguments have none."""
-        share = sum_grad / SCALE
-        found = (x * share for x in ctx.saved_tensors)
+        scale, *gradients = ctx.saved_tensors
+        share = sum_grad / scale
+        found = (x * share for x in gradients)
         return None, None, *(x.to(y) for x, y in zip(found, ctx.dtypes, strict=True))

@@ -192,9 +192,10 @@ def last_of_decoder(model: Any) -> Place:
     return DECODER, len(layers.layers_of(model)[DECODER])
 
 
-def wider(*passes: Pass) -> Tensor:
-    """The weight of the output layer with the most types."""
-    return max((x.model.decoder.output_projection.weight for x in passes), key=len)
+def wider(student: Pass, teacher: Pass) -> Tensor:
+    """An empty weight of the student's precision, with as many types as the larger output layer."""
+    own, other = (x.model.decoder.output_projection.weight for x in (student, teacher))
+    return own.new_empty(max(len(own), len(other)), 0)
 
 
 # --- the losses ----------------------------------------------------------------------------------
@@ -339,7 +340,9 @@ class MinEd:
         pairs = states[row, place], teacher.outputs()[row, column]
         taught = chunked_sum(divergence, wider(student, teacher), learnt, *pairs)
         row, place, _ = alone
-        untaught = chunked_sum(nll, wider(student), learnt, states[row, place], target[row, place])
+        untaught = chunked_sum(
+            nll, wider(student, student), learnt, states[row, place], target[row, place]
+        )
         return taught + untaught
 
     def match(self, read: list[int], others: list[int]) -> list[int]:
