@@ -207,9 +207,9 @@ def test_pieces_are_seen_wherever_the_mark_is():
     assert all(map(marks.has_pieces, cut))
     assert marks.join_tokens(cut, "▁") == ["The cat", "The cat sat", "The cat sat"]
     for line in cut[:2]:
-        marks.refuse_suffixes(line.split())
-    with pytest.raises(UserError, match="are behind the words, by its option"):
-        marks.refuse_suffixes(cut[2].split())
+        marks.refuse_suffixes(line.split(), "")
+    with pytest.raises(UserError, match=r"are behind the words, by its option .*: ask elsewhere$"):
+        marks.refuse_suffixes(cut[2].split(), "ask elsewhere")
     text = ["Name : ▁ ▁", "a word", "", "a sign ▁ in a text"]
     assert not any(map(marks.has_pieces, text))
 
