@@ -340,9 +340,8 @@ class MinEd:
         pairs = states[row, place], teacher.outputs()[row, column]
         taught = chunked_sum(divergence, wider(student, teacher), learnt, *pairs)
         row, place, _ = alone
-        untaught = chunked_sum(
-            nll, wider(student, student), learnt, states[row, place], target[row, place]
-        )
+        weight = student.model.decoder.output_projection.weight
+        untaught = chunked_sum(nll, weight, learnt, states[row, place], target[row, place])
         return taught + untaught
 
     def match(self, read: list[int], others: list[int]) -> list[int]:
