@@ -253,7 +253,6 @@ def keep(glue: Glue) -> dict[Key, Record]:
 
 def report(glue: Glue) -> None:
     """The table of what was fine-tuned, with and without pre-training; and the files to upload."""
-    wanted = by_system(glue)
     recorded = [
         (one, Result(one.task, one.seed, one.rate, one.scores)) for one in keep(glue).values()
     ]
@@ -261,7 +260,7 @@ def report(glue: Glue) -> None:
     for record, result in [*finished(glue), *recorded]:
         found.setdefault(record.key, []).append((record, result))
     runs: dict[System, list[Result]] = {}
-    for system, keys in wanted.items():
+    for system, keys in by_system(glue).items():
         own = [found[key] for key in keys if key in found]
         fitting = [[x for x in several if is_of(glue, x[0])][:1] for several in own]
         if others := fitting.count([]):
@@ -277,8 +276,8 @@ def report(glue: Glue) -> None:
     if not runs:
         sys.exit(f"{glue.recipe.work} holds no finished run of these: run the stage finetune first")
     for system, results in runs.items():
-        if len(results) < len(wanted[system]):
-            say(NAME, f"partial: {system.file} has {len(results)} of {len(wanted[system])} runs")
+        if len(results) < len(keys):
+            say(NAME, f"partial: {system.file} has {len(results)} of {len(keys)} runs")
     examples = {name: glue_data.examples(glue.recipe, name) for name in glue.tasks}
     out = glue.recipe.work / "report"
     files.show(glue_report.write(runs, examples, HERE / "published.json", out))
