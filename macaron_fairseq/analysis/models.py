@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.modules import gelu as fairseq_gelu
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
@@ -29,9 +28,7 @@ from macaron_fairseq.evaluation.training import manifest, training_data
 from macaron_fairseq.model.loading import load_models
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
-from macaron_fairseq.translation.translator import Batching
-
-BEAM = 5
+from macaron_fairseq.translation.translator import Batching, Search
 
 # The kinds of models, as one calls them, and which classes are of them.
 TRANSLATION, CAUSAL = "translation model", "causal language model"
@@ -131,7 +128,7 @@ class TrainedModel(Checkpoint):
         assert data.target is not None
 
         def needed(sentences: Sequence[Sentence]) -> float:
-            read = following(sentences, "likelihood", len(sentences))
+            read = following(sentences, "likelihood")
             return likelihood.bits_per_token(model, read, data)
 
         bits, chance = needed(sample.sentences), math.log2(len(data.target))
@@ -276,8 +273,7 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
         model.to(device)
         positions = model.max_positions(), 0
     else:
-        generation = GenerationConfig(beam=BEAM)
-        engine = FairseqEngine(str(path), data.source, data.target, generation, device)
+        engine = FairseqEngine(str(path), data.source, data.target, Search(), device)
         model = engine.models[0]
         positions = model.max_positions()
     model.eval()

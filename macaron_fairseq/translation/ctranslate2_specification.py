@@ -40,8 +40,6 @@ PARTS = {
     ],
 }
 
-SIDES = ("encoder", "decoder")
-
 # fairseq's names and CTranslate2's.
 ACTIVATIONS = {
     "relu": "RELU",
@@ -60,7 +58,7 @@ def refuse_inexpressible(model: Any, source: Dictionary, target: Dictionary) -> 
     if not isinstance(model, MacaronTransformerModel) and type(model) is not TransformerModel:
         refuse(f"it is a {type(model).__name__}, neither fairseq's transformer nor Macaron's")
     cfg = model.cfg
-    for side in SIDES:
+    for side in arguments.SIDES:
         name = scheme(model, side)
         if name not in PARTS:
             refuse(f"the {side}'s splitting scheme is '{name}', not {' or '.join(PARTS)}")

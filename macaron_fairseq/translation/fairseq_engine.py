@@ -43,7 +43,7 @@ class FairseqEngine:
         path: str,
         source: Dictionary,
         target: Dictionary,
-        generation: GenerationConfig,
+        search: Search,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -53,7 +53,7 @@ class FairseqEngine:
             path: checkpoints, with ":" between them, as for fairseq-generate.
             source: the dictionary of the models' input.
             target: that of their output.
-            generation: the beam, the length penalty and all else that fairseq-generate offers.
+            search: how to search.
             device: where to compute.
             dtype: in which precision.
 
@@ -69,20 +69,19 @@ class FairseqEngine:
                 kind = type(model).__name__
                 raise UserError(f"{path} holds a {kind}, which does not translate token by token")
             model.to(device=device, dtype=dtype)
-            model.prepare_for_inference_(FairseqConfig(generation=generation))
-        self.generator: Any = self.task.build_generator(self.models, generation)
+            model.prepare_for_inference_(FairseqConfig(generation=fairseqs(search)))
+        self.set_search(search)
         positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
         self.max_length = positions[0] - 1  # one for the end of the sentence
 
     def set_search(self, search: Search) -> None:
         """Search so from now on."""
-        generation = GenerationConfig(**asdict(search))
-        self.generator = self.task.build_generator(self.models, generation)
+        self.limits = search
+        self.generator: Any = self.task.build_generator(self.models, fairseqs(search))
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
-        a, b = self.generator.max_len_a, self.generator.max_len_b
-        return min(int(a * (max(map(len, batch)) + 1) + b), self.generator.max_len - 1)
+        return min(self.limits.longest(batch), self.generator.max_len - 1)
 
     def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
         """The best hypothesis of each sentence, batch by batch; on a CPU several at a time.
@@ -194,11 +193,16 @@ def load(
         path,
         source,
         target,
-        # Whose beam may change: fairseq's convolutional models would keep the first one.
-        GenerationConfig(**asdict(search), no_beamable_mm=True),
+        search,
         torch.device("cuda" if torch.cuda.is_available() and use_gpu else "cpu"),
         PRECISIONS[precision],
     )
+
+
+def fairseqs(search: Search) -> GenerationConfig:
+    """fairseq's record of how to search."""
+    # The beam may change, and fairseq's convolutional models would keep the first one.
+    return GenerationConfig(**asdict(search), no_beamable_mm=True)
 
 
 def load_dictionaries(data: DataFolder, checkpoints: Sequence[str]) -> tuple[Dictionary, ...]:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass.configs import GenerationConfig
 from helpers.commands import apply
 from helpers.paths import USER_DIR
 from helpers.processes import run
@@ -20,6 +19,7 @@ from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import measurement
 from macaron_fairseq.preflight import checks
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.translator import Search
 
 pytestmark = pytest.mark.slow
 
@@ -240,4 +240,4 @@ def test_a_model_is_not_for_a_translation_command(corpus, masked, causal):
             words.add_symbol("<mask>")
         sentence = f"was trained for {task}, and is not a model for translation"
         with pytest.raises(UserError, match=sentence):
-            FairseqEngine(path, words, words, GenerationConfig(), torch.device("cpu"))
+            FairseqEngine(path, words, words, Search(), torch.device("cpu"))

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import build_model
 from fairseq.models.nat import FairseqNATModel
 from helpers.small import arguments, task
@@ -64,10 +63,10 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **generation):
+def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **search):
     source, target = fairseq_engine.load_dictionaries(data_folder.read(data), [])
     return fairseq_engine.FairseqEngine(
-        str(checkpoint), source, target, GenerationConfig(**generation), CPU, dtype
+        str(checkpoint), source, target, Search(**search), CPU, dtype
     )
 
 
