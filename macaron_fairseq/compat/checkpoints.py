@@ -309,6 +309,11 @@ def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
     return {"arch": arguments.get("_name"), **arguments}
 
 
+def last_history(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a checkpoint says of its training when it was saved; empty if it says nothing."""
+    return (state.get("optimizer_history") or [{}])[-1]
+
+
 def options(state: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     """What fairseq saved of a part, as "task" or "checkpoint".
 

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.names import question
+from macaron_fairseq.common.names import flag, question
 from macaron_fairseq.model import initialization
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -18,7 +18,11 @@ logger = logging.getLogger(__name__)
 FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
 PRECISIONS = "fp32", "bf16"  # of matrix products
-CHOICES = {"macaron_kernels": KERNELS, "macaron_matmul": PRECISIONS}
+CHOICES = {
+    "macaron_kernels": KERNELS,
+    "macaron_matmul": PRECISIONS,
+    "macaron_init": initialization.CHOICES,
+}
 
 SIDES = "encoder", "decoder"
 
@@ -101,9 +105,9 @@ def steps_of(cfg: Any, side: str) -> splitting.Steps:
     Raises:
         UserError: if there is no scheme of that name.
     """
-    own = getattr(cfg, f"macaron_{side}_scheme", None)
-    flag = f"--macaron-{side}-scheme" if own else "--macaron-scheme"
-    return getattr(splitting.get(scheme_of(cfg, side), flag), side)
+    own = f"macaron_{side}_scheme"
+    named = flag(own if getattr(cfg, own, None) else "macaron_scheme")
+    return getattr(splitting.get(scheme_of(cfg, side), named), side)
 
 
 def refuse_scales(args: Namespace) -> None:
@@ -111,8 +115,8 @@ def refuse_scales(args: Namespace) -> None:
     for name in ("scale_attn", "scale_fc", "scale_heads", "scale_resids"):
         if getattr(args, name, False):
             raise UserError(
-                f"--{name.replace('_', '-')} is for fairseq's own layers: leave it out, or take "
-                "fairseq's architecture"
+                f"{flag(name)} is for fairseq's own layers: leave it out, or take fairseq's "
+                "architecture"
             )
 
 
@@ -152,14 +156,35 @@ def refuse_other_output(args: Namespace, width: int) -> None:
     shared = [name for name in names if getattr(args, name, False)]
     if shared and not args.adaptive_softmax_cutoff and output != width:
         raise UserError(
-            f"--{shared[0].replace('_', '-')} projects by embeddings of width {width}, but "
+            f"{flag(shared[0])} projects by embeddings of width {width}, but "
             f"--decoder-output-dim is {output}: give it {width}, or drop one of the two"
         )
 
 
-def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
-    """Refuse heads among which a side's width cannot be divided."""
+def refuse_senseless_values(args: Namespace, sides: Sequence[str]) -> None:
+    """Refuse values that no model of these sides can have.
+
+    Choices that do not exist are among them: fairseq-hydra-train has no parser for a model.
+    Dropouts may be no probabilities, such as NaN. Sizes may be below 1, and widths no multiple of
+    their heads.
+    """
+    for name, choices in CHOICES.items():
+        if (value := getattr(args, name, None)) not in (None, *choices):
+            raise UserError(f"{flag(name)} is {value}: give one of {', '.join(choices)}")
+    dropped = [f"{side}_layerdrop" for side in sides]
+    further = "adaptive_softmax_dropout", "pooler_dropout"
+    for name in ("dropout", "attention_dropout", "activation_dropout", *further, *dropped):
+        if not 0 <= (getattr(args, name, 0) or 0) <= 1:
+            value = getattr(args, name)
+            raise UserError(f"{flag(name)} {value} is not a probability: give 0 to 1")
     for side in sides:
+        for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
+            size = getattr(args, f"{side}_{name}", None)
+            if size is not None and size < 1:
+                named = flag(f"{side}_{name}")
+                raise UserError(f"{named} {size} is not above 0: give a number that is")
+        if (layers := getattr(args, f"{side}_layers", 0)) < 0:
+            raise UserError(f"--{side}-layers is {layers}: give a number, 0 or more")
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
         )
@@ -170,34 +195,7 @@ def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
             )
 
 
-def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> None:
-    """Refuse dropouts that are no probabilities, NaN among them, and sizes that are none."""
-    dropped = [f"{side}_layerdrop" for side in sides]
-    further = "adaptive_softmax_dropout", "pooler_dropout"
-    for name in ("dropout", "attention_dropout", "activation_dropout", *further, *dropped):
-        if not 0 <= (getattr(args, name, 0) or 0) <= 1:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} {getattr(args, name)} is not a probability: give 0 to 1")
-    for side in sides:
-        for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
-            size = getattr(args, f"{side}_{name}", None)
-            if size is not None and size < 1:
-                flag = f"--{side}-{name.replace('_', '-')}"
-                raise UserError(f"{flag} {size} is not above 0: give a number that is")
-        if (layers := getattr(args, f"{side}_layers", 0)) < 0:
-            raise UserError(f"--{side}-layers is {layers}: give a number, 0 or more")
-
-
-def refuse_unknown_choices(args: Namespace) -> None:
-    """Refuse what the command line's parser does; fairseq-hydra-train has none for a model."""
-    for name, choices in CHOICES.items():
-        if (value := getattr(args, name)) not in (None, *choices):
-            raise UserError(
-                f"--{name.replace('_', '-')} is {value}: give one of {', '.join(choices)}"
-            )
-
-
-def refuse_lacking_operators(args: Namespace, sides: Sequence[str] = SIDES) -> None:
+def refuse_lacking_operators(args: Namespace, sides: Sequence[str]) -> None:
     """Refuse a user's scheme that never applies a network that fairseq's layers have."""
     has_cross = len(sides) > 1 and not getattr(args, "no_cross_attention", False)
     for side in sides:
@@ -212,7 +210,7 @@ def refuse_lacking_operators(args: Namespace, sides: Sequence[str] = SIDES) -> N
             )
 
 
-def refuse_senseless_steps(args: Namespace, sides: Sequence[str] = SIDES) -> None:
+def refuse_senseless_steps(args: Namespace, sides: Sequence[str]) -> None:
     """Refuse schemes and sub-steps that do not go with the layers' norms."""
     substep = substeps.get(args.macaron_substep)
     for side in sides:

@@ -93,8 +93,7 @@ def choose(
 
 def updates(state: State) -> int:
     """How many updates the checkpoint's model has had."""
-    history = state.get("optimizer_history") or [{}]
-    return history[-1].get("num_updates", 0)
+    return checkpoints.last_history(state).get("num_updates", 0)
 
 
 def average(paths: Sequence[Path]) -> State:

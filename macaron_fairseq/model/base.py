@@ -84,9 +84,7 @@ class MacaronModel(UnpublishedModel):
         refuse_other_task(args, task, cls.tasks)
         refuse_no_scheme(args)
         architectures.set_macaron_defaults(args)
-        arguments.refuse_unknown_choices(args)
-        arguments.refuse_senseless_numbers(args, cls.sides)
-        arguments.refuse_uneven_heads(args, cls.sides)
+        arguments.refuse_senseless_values(args, cls.sides)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -21,12 +21,12 @@ def refuse_where_wrong(args: Namespace, on_gpu: bool) -> None:
             )
 
 
-def refuse_where_slow() -> None:
-    """Raise a `UserError` where training would take some hundred times as long."""
+def refuse_where_slow(flag: str) -> None:
+    """Raise a `UserError` where training with that flag would take some hundred times as long."""
     if not is_fast_here():
         raise UserError(
-            "--macaron-matmul bf16 is not for this CPU, which has no instructions for it: drop it, "
-            "or PyTorch takes some hundred times as long as in fp32"
+            f"{flag} is not for this CPU, which has no instructions for it: leave it out, or "
+            "PyTorch takes some hundred times as long as in fp32"
         )
 
 

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import flag
 from macaron_fairseq.model import arguments, checkpoint_sizes, initialization
 from macaron_fairseq.model.base import (
     MacaronModel,
@@ -108,8 +109,7 @@ class BaselineRobertaModel(UnpublishedModel, RobertaModel):
         """Build fairseq's RoBERTa from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronRobertaModel.tasks)
         complete_positions(args, task)
-        arguments.refuse_senseless_numbers(args, ["encoder"])
-        arguments.refuse_uneven_heads(args, ["encoder"])
+        arguments.refuse_senseless_values(args, ["encoder"])
         model = RobertaModel.build_model(args, task)
         initialization.start(model, args)
         return model
@@ -122,8 +122,8 @@ def refuse_pruning(args: Namespace) -> None:
     for name, off, kind, word in PRUNING:
         if counts[kind] > 1 and getattr(args, name, off) != off:
             raise UserError(
-                f"--{name.replace('_', '-')} is for layers with one {word}: leave it out, or take "
-                "a scheme with one, such as --macaron-scheme lie-trotter"
+                f"{flag(name)} is for layers with one {word}: leave it out, or take a scheme with "
+                "one, such as --macaron-scheme lie-trotter"
             )
 
 

@@ -380,9 +380,9 @@ def head_of(name: str) -> str | None:
     return name.split(".")[1] if name.startswith("classification_heads.") else None
 
 
-def shortened(names: Sequence[str], most: int = 2) -> str:
-    """Some names, and how many more there are."""
-    shown = [f"'{name}'" for name in names[:most]]
-    if len(names) > most:
-        shown.append(f"{len(names) - most} more")
+def shortened(names: Sequence[str]) -> str:
+    """Two of the names, and how many more there are."""
+    shown = [f"'{name}'" for name in names[:2]]
+    if more := names[2:]:
+        shown.append(f"{len(more)} more")
     return " and ".join(shown)

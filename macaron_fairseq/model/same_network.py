@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from macaron_fairseq.common.names import flag
 from macaron_fairseq.schemes import substeps
 
 # Arguments that change what a model computes while its parameters keep names and shapes.
@@ -74,4 +75,4 @@ def other_network(trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     if not found:
         return ""
     name, before, now = found
-    return f"was trained with --{name.replace('_', '-')} {before}, and the model would have {now}"
+    return f"was trained with {flag(name)} {before}, and the model would have {now}"

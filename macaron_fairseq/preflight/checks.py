@@ -220,7 +220,7 @@ def check_devices(args: Namespace, command: str) -> int:
     gpus.check(args, command, count)
     if command == "train" and args.macaron_matmul == "bf16":
         bf16.refuse_where_wrong(args, on_gpu=count > 0)
-        bf16.refuse_where_slow()
+        bf16.refuse_where_slow("--macaron-matmul bf16")
     return count
 
 

@@ -43,11 +43,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
         raise UserError(f"{reason}, or add --cpu{without}")
     if not gpus and asked:
         if command == "train" and args.cpu and set(asked) <= {*BF16}:
-            if not bf16.is_fast_here():
-                raise UserError(
-                    f"{flags[0]} is not for this CPU, which has no instructions for it: leave it "
-                    "out, or PyTorch takes some hundred times as long as in fp32"
-                )
+            bf16.refuse_where_slow(flags[0])
         elif asked != ["amp"]:  # of which fairseq makes nothing on a CPU
             raise UserError(
                 f"{flags[0]} needs a GPU, and "

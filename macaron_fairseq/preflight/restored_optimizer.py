@@ -85,7 +85,7 @@ def refuse_other_schedule(path: Path, state: dict[str, Any], args: Namespace) ->
     """Raise a `UserError` if fairseq cannot give the schedule of before to that of the flags."""
     if not state.get("last_optimizer_state") or args.reset_lr_scheduler:
         return
-    saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state")
+    saved = checkpoints.last_history(state).get("lr_scheduler_state")
     # PyTorch's compares the next loss with it, and cannot with none.
     is_plateau = args.lr_scheduler == "reduce_lr_on_plateau"
     lacks_best = saved is not None and (
@@ -119,7 +119,7 @@ def other_in_optimizer(
     state: dict[str, Any], args: Namespace, given: Namespace | None = None
 ) -> Iterator[str]:
     """Why the state of a checkpoint's optimizer is not for these flags."""
-    last = (state.get("optimizer_history") or [{}])[-1]
+    last = checkpoints.last_history(state)
     before = checkpoints.named(state, "optimizer")
     for flag, was, now in (
         ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),

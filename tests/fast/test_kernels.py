@@ -427,7 +427,7 @@ def test_bf16_products_are_not_computed_again_in_fp32(flag):
 
 def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
     monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
-    with pytest.raises(UserError, match=r"not for this CPU.*drop it"):
+    with pytest.raises(UserError, match=r"not for this CPU.*leave it out"):
         apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
     apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
 
