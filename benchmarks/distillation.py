@@ -30,7 +30,7 @@ from macaron_fairseq.distillation.criterion import DistilledLabelSmoothedCrossEn
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion,
 )
-from macaron_fairseq.distillation.cross_vocabulary.crossing import LOSSES
+from macaron_fairseq.distillation.cross_vocabulary.methods import METHODS
 from macaron_fairseq.distillation.teachers import PRECISIONS
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -155,7 +155,7 @@ def cases(args: argparse.Namespace, folder: Path) -> dict[str, Case]:
     data = batch(own_tokens(dictionary, words.flatten(0, 1), args.length).view(shape))
     criterion = ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON)
     add("no teacher, its own vocabulary", criterion, student, data)
-    for kind in LOSSES:
+    for kind in METHODS:
         criterion = CrossVocabularyLabelSmoothedCrossEntropyCriterion(
             task, **taught, teacher_data=str(folder / "data"), cross_vocabulary_loss=kind
         )

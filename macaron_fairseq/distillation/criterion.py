@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
@@ -22,7 +21,12 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, teachers, text_spans
 from macaron_fairseq.distillation.layers import States
 from macaron_fairseq.distillation.memory import Answer
-from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion, refuse_numbers
+from macaron_fairseq.distillation.taught import (
+    TaughtConfig,
+    TaughtCriterion,
+    log_mean,
+    refuse_numbers,
+)
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
     Logits,
@@ -260,9 +264,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Return the sums over the target tokens of the loss, and of the NLL for the log."""
-        if not self.is_taught(model):
-            return super().compute_loss(model, net_output, sample, reduce)
-        if not self.mixture.weight:
+        if not (self.is_taught(model) and self.mixture.weight):
             return super().compute_loss(model, net_output, sample, reduce)
         if "features_only" not in sample["net_input"]:
             return self.compute_unchunked(model, net_output, sample, reduce)
@@ -332,13 +334,9 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         super().reduce_metrics(logging_outputs)
         tokens = sum(log.get("ntokens", 0) for log in logging_outputs)
         for name in ("kd_loss", "teacher_entropy"):
-            if any(name in log for log in logging_outputs):
-                total = sum(log.get(name, 0) for log in logging_outputs)
-                metrics.log_scalar(name, total / tokens / math.log(2), tokens, round=3)
-        if any("trajectory_loss" in log for log in logging_outputs):
-            sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
-            total = sum(log.get("trajectory_loss", 0) for log in logging_outputs)
-            metrics.log_scalar("trajectory_loss", total / sizes, sizes, round=4)
+            log_mean(name, logging_outputs, tokens * math.log(2), tokens, 3)
+        sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
+        log_mean("trajectory_loss", logging_outputs, sizes, sizes, 4)
 
 
 def read(

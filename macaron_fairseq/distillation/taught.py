@@ -5,7 +5,7 @@ import logging
 import math
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.dataclass import ChoiceEnum
+from fairseq.logging import metrics
 from omegaconf import DictConfig
 
 from macaron_fairseq.common.errors import UserError
@@ -179,6 +180,23 @@ def refuse_numbers(
     ):
         if not makes_sense:
             raise UserError(f"{flag} is {value}: give {wanted}")
+
+
+def log_mean(
+    name: str, logs: Sequence[Mapping[str, Any]], count: float, weight: float, digits: int
+) -> None:
+    """Log what workers have summed up, divided by a count; nothing if no worker has it.
+
+    Args:
+        name: of the sum in the logs, and of the mean.
+        logs: of the workers.
+        count: what the sum is divided by.
+        weight: of this mean, next to those of other updates.
+        digits: that are shown.
+    """
+    if any(name in log for log in logs):
+        total = sum(log.get(name, 0) for log in logs)
+        metrics.log_scalar(name, total / count, weight, round=digits)
 
 
 def warn_of_new_batches(dataset: Any, task: Any, world: int) -> None:

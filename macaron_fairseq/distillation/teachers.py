@@ -28,9 +28,9 @@ class Teachers:
     def __init__(
         self,
         models: Sequence[nn.Module],
-        precision: str = "fp32",
-        memory: Memory | None = None,
-        paths: Sequence[str] = (),
+        precision: str,
+        memory: Memory | None,
+        paths: Sequence[str],
     ) -> None:
         """Take them.
 

@@ -42,6 +42,7 @@ from macaron_fairseq.distillation.cross_vocabulary.chunked_sum import chunked_su
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
+from macaron_fairseq.distillation.cross_vocabulary.methods import METHODS
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
@@ -499,7 +500,7 @@ def test_the_criterion_is_the_formula(kind, changes, world):
 
 
 @pytest.mark.parametrize("task", ["translation", "language_modeling"])
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
     """Two epochs of two batches."""
     options = {"cross_vocabulary_loss": kind}
@@ -524,7 +525,7 @@ def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
         )
 
 
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_padding_does_not_matter(kind, world):
     model = student_of(world)
     ours = taught(world, model, cross_vocabulary_loss=kind)
@@ -533,7 +534,7 @@ def test_padding_does_not_matter(kind, world):
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_a_batch_without_a_common_span(kind, world):
     """Only unknown words: nothing to compare, and every map still has a gradient."""
     model = student_of(world)
@@ -551,7 +552,7 @@ def test_a_student_that_is_its_teacher_has_no_loss(world):
     same = SimpleNamespace(**vars(world))
     same.data, same.path = str(world.folder / "student"), str(world.folder / "same.pt")
     model = save(same.path, *FLAGS, for_task=world.task, source_lang="en", target_lang="de").train()
-    for kind in crossing.LOSSES:
+    for kind in METHODS:
         ours = taught(same, model, cross_vocabulary_loss=kind, distill_weight=1.0)
         for to_teacher in () if ours.sra is None else ours.sra.maps.values():
             nn.init.eye_(to_teacher[0].weight)
@@ -589,7 +590,7 @@ def test_evaluation_and_a_weight_of_0_ask_no_teacher(world):
 
 def test_half_precision_meets_a_full_teacher(world):
     model = student_of(world).to(torch.bfloat16)
-    for kind in crossing.LOSSES:
+    for kind in METHODS:
         ours = taught(world, model, cross_vocabulary_loss=kind)
         expected = ours(copy.deepcopy(model).float(), batch(world))[2]["cross_loss"]
         loss, _, log = ours.to(torch.bfloat16)(model, batch(world))
@@ -931,7 +932,7 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
         taught(world, model)
 
 
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_under_autocast_the_loss_is_nearly_the_same(kind, world):
     """Where embeddings are projected, the residual stream is then of the lower precision."""
     model = build(*LM, "--decoder-input-dim", "8", for_task=world.lm).train()
@@ -992,7 +993,7 @@ def test_types_of_sentencepiece_mean_what_the_teachers_do():
     assert (by_name["the"], by_name["king"], by_name["ing"]) == ("▁the", "▁king", "ing")
 
 
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_nan_in_a_teachers_output_is_refused(kind, world, tmp_path):
     path = str(tmp_path / "t.pt")
     task = TranslationTask(world.task.cfg, world.theirs, world.theirs)
@@ -1004,7 +1005,7 @@ def test_nan_in_a_teachers_output_is_refused(kind, world, tmp_path):
     assert not isinstance(ended.value, Exception)  # after which fairseq saves crash.pt
 
 
-@pytest.mark.parametrize("kind", crossing.LOSSES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_a_teacher_whose_logits_alone_overflow_is_refused(kind, world):
     model = student_of(world)
     ours = taught(world, model, cross_vocabulary_loss=kind)

@@ -175,8 +175,8 @@ def test_text_is_cut_at_common_ends():
         [(0, 1), (1, 3), (3, 4)],
         [(0, 1), (1, 2), (2, 4)],
     )
-    # A prompt is left out, and what follows the last common end.
-    assert cross_vocabulary.common_spans([3, 7, 9], [3, 7, 8], 1, 1) == ([(1, 2)], [(1, 2)])
+    # What follows the last common end is left out.
+    assert cross_vocabulary.common_spans([3, 9], [3, 8]) == ([(0, 1)], [(0, 1)])
     # Parts of one letter end together.
     assert cross_vocabulary.common_spans([1, 1, 1, 2], [1, 2]) == (
         [(0, 3), (3, 4)],

@@ -152,25 +152,26 @@ class Sra:
 
     def __init__(self, path):
         self.data = data = torch.load(path, weights_only=True)
+        self.members = {}
         ranges = [
-            cross_vocabulary.common_spans(
-                *(
-                    data[f"{side}_offsets"][
-                        b, : int(data[f"{side}_attention_mask"][b].sum()), 1
-                    ].tolist()
-                    for side in ("student", "teacher")
-                ),
-                *(int(data[f"{side}_prompt_tokens"][b]) for side in ("student", "teacher")),
-            )
+            cross_vocabulary.common_spans(*(self.ends(side, b) for side in ("student", "teacher")))
             for b in range(len(data["prompts"]))
         ]
-        self.members = {
-            side: spans.members_of_ranges(
-                [x[i] for x in ranges], data[f"{side}_attention_mask"].shape[1]
-            )
-            for i, side in enumerate(("student", "teacher"))
-        }
+        for i, side in enumerate(("student", "teacher")):
+            prompts = data[f"{side}_prompt_tokens"].tolist()
+            after = [
+                [(begin + prompt, end + prompt) for begin, end in of_sentence[i]]
+                for of_sentence, prompt in zip(ranges, prompts, strict=True)
+            ]
+            length = data[f"{side}_attention_mask"].shape[1]
+            self.members[side] = spans.members_of_ranges(after, length)
         self.layers = range(len(data["student_layers"]))
+
+    def ends(self, side, b):
+        """After which character the tokens of a sentence end that follow its prompt."""
+        prompt = int(self.data[f"{side}_prompt_tokens"][b])
+        length = int(self.data[f"{side}_attention_mask"][b].sum())
+        return self.data[f"{side}_offsets"][b, prompt:length, 1].tolist()
 
     def weights(self, side, layer):
         """Of tokens, by the attention of the last position, which the authors' code takes."""

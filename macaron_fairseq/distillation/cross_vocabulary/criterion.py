@@ -1,6 +1,6 @@
 """The criterion `cross_vocabulary_label_smoothed_cross_entropy`: a teacher with other tokens.
 
-`losses.py` has SRA and ULD, `minimum_edit.py` has MinED, each with its source.
+`methods.py` has what is learnt.
 """
 
 import logging
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
@@ -20,14 +19,15 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.distillation import teachers
 from macaron_fairseq.distillation.cross_vocabulary import crossing, losses
-from macaron_fairseq.distillation.cross_vocabulary.crossing import (
-    LOSSES,
+from macaron_fairseq.distillation.cross_vocabulary.crossing import Pass
+from macaron_fairseq.distillation.cross_vocabulary.methods import (
+    METHODS,
     MINED,
     SRA,
     ULD,
     MinEd,
-    Pass,
     Sra,
+    uld,
 )
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.distillation.layer_plan import LayerPlan, match_last
@@ -38,7 +38,12 @@ from macaron_fairseq.distillation.layers import (
     refuse_layer_dropout,
 )
 from macaron_fairseq.distillation.memory import Answer
-from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion, refuse_numbers
+from macaron_fairseq.distillation.taught import (
+    TaughtConfig,
+    TaughtCriterion,
+    log_mean,
+    refuse_numbers,
+)
 from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
@@ -66,7 +71,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
             "vocabularies; 0: without a teacher (default: 0.5)"
         },
     )
-    cross_vocabulary_loss: ChoiceEnum([*LOSSES]) = field(  # type: ignore[valid-type]
+    cross_vocabulary_loss: ChoiceEnum([*METHODS]) = field(  # type: ignore[valid-type]
         default=SRA,
         metadata={
             "help": "sra: spans' centres of mass; uld: sorted probabilities; mined: tokens of the "
@@ -290,7 +295,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             return {"cross_loss": total, **{f"{name}_loss": x for name, x in parts.items()}}
         if self.mined is not None:
             return {"cross_loss": self.mined(student, teacher)}
-        return {"cross_loss": crossing.uld(student, teacher)}
+        return {"cross_loss": uld(student, teacher)}
 
     def refuse_nan(self, loss: Tensor, teacher: Pass) -> None:
         """Raise a `SystemExit` if the loss is not finite, and the teacher is why."""
@@ -304,6 +309,4 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         super().reduce_metrics(logging_outputs)
         sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
         for name in LOGGED:
-            if any(name in log for log in logging_outputs):
-                total = sum(log.get(name, 0) for log in logging_outputs)
-                metrics.log_scalar(name, total / sizes, sizes, round=4)
+            log_mean(name, logging_outputs, sizes, sizes, 4)

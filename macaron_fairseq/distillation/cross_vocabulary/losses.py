@@ -33,10 +33,7 @@ Range = tuple[int, int]  # from a token to before another
 
 
 def common_spans(
-    student_ends: Sequence[int],
-    teacher_ends: Sequence[int],
-    student_first: int = 0,
-    teacher_first: int = 0,
+    student_ends: Sequence[int], teacher_ends: Sequence[int]
 ) -> tuple[list[Range], list[Range]]:
     """Cut a text wherever both tokenisations have the end of a token.
 
@@ -46,17 +43,15 @@ def common_spans(
     Args:
         student_ends: after which character each of the student's tokens ends, not decreasing.
         teacher_ends: the same of the teacher's.
-        student_first: the first token that counts.
-        teacher_first: the same of the teacher's.
 
     Returns:
         The spans as the student's tokens and as the teacher's, as many of each.
     """
     # By the character after which a token ends: the last token that ends there.
-    student = {end: i for i, end in enumerate(student_ends) if i >= student_first}
-    teacher = {end: i for i, end in enumerate(teacher_ends) if i >= teacher_first}
+    student = {end: i for i, end in enumerate(student_ends)}
+    teacher = {end: i for i, end in enumerate(teacher_ends)}
     ours, theirs = [], []
-    begin, start = student_first, teacher_first
+    begin = start = 0
     for cut in sorted(student.keys() & teacher.keys()):
         ours.append((begin, student[cut] + 1))
         theirs.append((start, teacher[cut] + 1))

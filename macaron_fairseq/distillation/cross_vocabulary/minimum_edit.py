@@ -37,7 +37,7 @@ def edit_distances(some: Sequence[str], others: Sequence[str]) -> Any:
     return cdist(some, others, scorer=Levenshtein.distance, dtype=np.uint16)
 
 
-def nearest_types(student: Sequence[str], teacher: Sequence[str], special: int = 0) -> list[int]:
+def nearest_types(student: Sequence[str], teacher: Sequence[str], special: int) -> list[int]:
     """For each of the teacher's types the student's with the least edit distance, or the same one.
 
     Args:
