@@ -33,9 +33,11 @@ from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
 from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
-from macaron_fairseq.fast.language_model import FusedLanguageModel
-from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
-from macaron_fairseq.fast.transformer import FusedTransformerModel
+from macaron_fairseq.fast.transformer import (
+    FusedLanguageModel,
+    FusedRobertaModel,
+    FusedTransformerModel,
+)
 from macaron_fairseq.model import (
     architectures,
     language_model,

@@ -1,4 +1,4 @@
-"""The model with this room's layers.
+"""The models with this room's layers.
 
 fairseq's encoder, decoder and layers have fixed arguments. What else is known of a batch goes with
 it as attributes:
@@ -27,6 +27,8 @@ from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.fast.replaceable import inherits
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
+from macaron_fairseq.model.language_model import MacaronLanguageModel
+from macaron_fairseq.model.masked_language_model import MacaronRobertaEncoder, MacaronRobertaModel
 from macaron_fairseq.model.transformer import (
     MacaronTransformerDecoder,
     MacaronTransformerEncoder,
@@ -246,3 +248,21 @@ class FusedTransformerModel(MacaronTransformerModel):
             dictionaries = hub.task.source_dictionary, hub.task.target_dictionary
             hub.task = MacaronTranslationTask(hub.task.cfg, *dictionaries)
         return hub
+
+
+class FusedRobertaEncoder(MacaronRobertaEncoder):
+    """The masked language model's encoder, with its head."""
+
+    encoder_class = FusedTransformerEncoder
+
+
+class FusedRobertaModel(MacaronRobertaModel):
+    """`macaron_roberta` with `--macaron-kernels fused`."""
+
+    encoder_class = FusedRobertaEncoder
+
+
+class FusedLanguageModel(MacaronLanguageModel):
+    """`macaron_transformer_lm` with `--macaron-kernels fused`."""
+
+    decoder_class = FusedTransformerDecoder
