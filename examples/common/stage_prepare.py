@@ -36,7 +36,7 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.languages import has_spaces
 from macaron_fairseq.text.tokenization import Pipeline, join_characters
 
 COMMON = Path(__file__).resolve().parent
@@ -410,7 +410,7 @@ def binarised(recipe: Recipe, out: Path) -> None:
         for name, language in product(recipe.tests, recipe.languages):
             shutil.copy(work / kind / f"{name}.{language}", out / folder)
     # Whoever has split the words is not to be scored; published test sets stay as they are.
-    if recipe.benchmark.own_text and short_code(recipe.target) in WITHOUT_SPACES:
+    if recipe.benchmark.own_text and not has_spaces(recipe.target):
         for name in recipe.tests:
             path = out / "reference" / f"{name}.{recipe.target}"
             lines = [*map(join_characters, text_lines.read_lines(path))]

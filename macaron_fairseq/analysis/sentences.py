@@ -183,7 +183,7 @@ def completed(
     return source, target
 
 
-def open_monolingual(data: Path, is_causal: bool = False) -> Data:
+def open_monolingual(data: Path, is_causal: bool) -> Data:
     """The data of a language model.
 
     Args:

@@ -66,6 +66,6 @@ def bar(
     )
 
 
-def following(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+def following(items: Iterable[Item], what: str) -> Iterator[Item]:
     """The items; each counts as done when the next is asked for."""
-    return iter(bar(what, total=total, items=items, leave=False))
+    return iter(bar(what, items=items, leave=False))

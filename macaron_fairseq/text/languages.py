@@ -2,7 +2,7 @@
 
 import re
 
-WITHOUT_SPACES = "zh", "ja"  # between words
+WITHOUT_SPACES = "zh", "ja"
 
 # Of the languages for which there are such rules, the code of ISO 639-1 and those of 639-3 and 2.
 CODES = {
@@ -51,3 +51,8 @@ def short_code(language: str) -> str:
     """The code that rules go by: en of eng, EN and en-GB. One that is not known stays as it is."""
     code = re.split("[-_]", language.lower())[0]
     return SHORT.get(code, code)
+
+
+def has_spaces(language: str) -> bool:
+    """Whether the language has spaces between words."""
+    return short_code(language) not in WITHOUT_SPACES

@@ -19,7 +19,7 @@ from subword_nmt.apply_bpe import BPE
 from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.languages import has_spaces, short_code
 
 Step = Callable[[str], str]
 
@@ -249,6 +249,6 @@ def detokenize(lines: Sequence[str], language: str) -> list[str]:
             joined = english.detokenize(tokens)
         return IN_TIMES.sub(":", AFTER_WORDS.sub("", WITHIN_WORDS.sub(r"\1", joined)))
 
-    if short_code(language) in WITHOUT_SPACES:  # of which sacremoses leaves some
+    if not has_spaces(language):  # of which sacremoses leaves some
         return [AROUND_WIDE.sub("", text(line)) for line in lines]
     return [text(line) for line in lines]

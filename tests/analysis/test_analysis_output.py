@@ -105,7 +105,7 @@ def test_json_has_lists_for_arrays_and_null_for_their_nan(tmp_path):
 
 def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS", 0)
-    assert list(progress.following("abcd", "letters", 4)) == [*"abcd"]
+    assert list(progress.following("abcd", "letters")) == [*"abcd"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition("|")[0] for line in lines] == [
         f"letters: {share:3}%" for share in (0, 25, 50, 75, 100)
@@ -114,7 +114,7 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
         shown.update(0.1 + 0.2)
     assert re.match(r"a flow:  60%\|.{20}\| \[", capsys.readouterr().err.splitlines()[-1])
     monkeypatch.setattr(progress, "SECONDS", 1000)
-    list(progress.following("abcd", "letters", 4))
+    list(progress.following("abcd", "letters"))
     assert capsys.readouterr().err == ""
 
 

@@ -164,7 +164,7 @@ def compare(
     for model, bits_per_token, read in zip(models, bits, reads, strict=True):
         with bar(model.label, total=len(read) + count, leave=False) as done:
             sides = measure(model.runnable(), read, settings, done.update)
-        one_by_one = following(shown, f"{model.label}, single sentences", len(shown))
+        one_by_one = following(shown, f"{model.label}, single sentences")
         views.append(
             [sentence_views.look(model.runnable(), read[i], sample.data) for i in one_by_one]
         )

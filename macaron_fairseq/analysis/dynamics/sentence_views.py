@@ -19,6 +19,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.sentences import Data, Sentence
 from macaron_fairseq.analysis.trajectories import Layer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
+from macaron_fairseq.text.marks import remove_bpe
 
 READABLE = 32  # tokens on the axes of a picture
 LETTERS = 80  # of a sentence in a list
@@ -92,7 +93,7 @@ def words(dictionary: Dictionary, tokens: Any) -> list[str]:
 
 def title(tokens: Sequence[str]) -> str:
     """The words of a sentence, or its beginning; its end is left out."""
-    text = " ".join(tokens).replace("@@ ", "").replace("</s>", "").strip()
+    (text,) = remove_bpe([" ".join(token for token in tokens if token != "</s>")])
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
 
 

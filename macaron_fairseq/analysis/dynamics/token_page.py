@@ -62,7 +62,7 @@ def page(
     for model in models:
         read = model.to_read(part)
         sides: dict[str, list[Path]] = defaultdict(list)
-        for sentence in following(read, f"{model.label}, tokens that move", len(read)):
+        for sentence in following(read, f"{model.label}, tokens that move"):
             for side, path in paths(model, sentence, sample):
                 sides[side].append(path)
         for side, found in sides.items():

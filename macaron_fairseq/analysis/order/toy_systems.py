@@ -151,7 +151,7 @@ def of_toy_systems(
     wanted = list(product(scheme_names or known, substep_names or SUBSTEPS))
     results = [
         result(side, pair, steps, errors(side, *pair, steps, seed))
-        for pair in following(wanted, "methods", len(wanted))
+        for pair in following(wanted, "methods")
         for side in ("encoder", "decoder")
     ]
     return Measured("Local error on toy systems", {"seed": seed}, steps, results)

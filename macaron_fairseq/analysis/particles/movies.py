@@ -51,7 +51,7 @@ def write(movie: Movie, path: Path) -> None:
     with TemporaryDirectory() as folder:
         made = Path(folder) / f"movie{path.suffix.lower()}"
         with writer.saving(movie.figure, made, DPI):
-            for frame in following(range(movie.frames), "movie", movie.frames):
+            for frame in following(range(movie.frames), "movie"):
                 movie.draw(frame)
                 writer.grab_frame()
         files.write(path, made.read_bytes())

@@ -65,7 +65,7 @@ def along_depth(
     model: Any,
     sentences: Sequence[Sentence],
     tokens: int,
-    seed: int = 1,
+    seed: int,
     done: Callable[[], object] = lambda: None,
     removed: Mapping[Place, Removal] = MappingProxyType({}),
     has_sublayers: bool = True,

@@ -14,8 +14,8 @@ from itertools import pairwise
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
-from macaron_fairseq.text.marks import SENTENCEPIECE, has_pieces, is_sentencepiece
+from macaron_fairseq.text.languages import has_spaces
+from macaron_fairseq.text.marks import SENTENCEPIECE, has_pieces, is_sentencepiece, remove_bpe
 from macaron_fairseq.text.tokenization import Pipeline, split_characters
 
 # The least length or frequency of each group.
@@ -37,7 +37,7 @@ def words_of(lines: Sequence[str], language: str, lowercase: bool) -> list[Words
     split = Pipeline(["normalize", "tokenize"], language)
     # Lowered afterwards: Moses leaves a full stop on a word if what follows is not capitalised.
     tokens = map(split, lines)
-    if short_code(language) in WITHOUT_SPACES:
+    if not has_spaces(language):
         tokens = map(split_characters, tokens)
     return [(line.lower() if lowercase else line).split() for line in tokens]
 
@@ -110,7 +110,7 @@ def count_in(
     for line in text:
         lines += bool(line.strip())
         marked += has_pieces(line)
-        line = line.replace("@@ ", "").replace(" @-@ ", "-")
+        line = remove_bpe([line])[0].replace(" @-@ ", "-")
         if by_character:
             line = split_characters(line)
         found = (line.lower() if lowercase else line).split()

@@ -14,7 +14,7 @@ from macaron_fairseq.evaluation.report import curves, provenance, report_tables,
 from macaron_fairseq.evaluation.report.report_tables import Table
 from macaron_fairseq.evaluation.report.verdict import Summary, signed
 from macaron_fairseq.evaluation.scores import failures
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.languages import has_spaces
 from macaron_fairseq.text.tokenization import split_characters
 
 STYLE, SCRIPT = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
@@ -42,7 +42,7 @@ def page(summary: Summary, picture: str | None, dynamics: str | None) -> str:
         f"<h1>{escape(summary['title'])}</h1>",
         f'<p class="soft">{inline(subject(summary))}</p>',
         verdict(summary),
-        contents(summary, dynamics),
+        contents(dynamics),
         '<h2 id="scores">Scores</h2>',
         *(part for test in tests for part in scores(test)),
         *(paragraph(text) for text in report_text.unmatched(summary["published_elsewhere"])),
@@ -92,7 +92,7 @@ def verdict(summary: Summary) -> str:
     return f'<section class="verdict" aria-label="Verdict">{"".join(parts)}</section>'
 
 
-def contents(summary: Summary, dynamics: str | None) -> str:
+def contents(dynamics: str | None) -> str:
     """Links to the sections and to other files."""
     sections = {
         "scores": "Scores",
@@ -293,7 +293,7 @@ def marked(hypothesis: str, reference: str, language: str, lowercase: bool) -> s
 
     Words stand between spaces; in Chinese and Japanese a character is a word.
     """
-    by_character = short_code(language) in WITHOUT_SPACES
+    by_character = not has_spaces(language)
 
     def same(text: str) -> str:
         return text.lower() if lowercase else text

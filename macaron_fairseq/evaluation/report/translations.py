@@ -18,7 +18,7 @@ from macaron_fairseq.evaluation.report.comparison import Group, Words
 from macaron_fairseq.evaluation.scores import failures, intervals, metrics
 from macaron_fairseq.evaluation.training import runs
 from macaron_fairseq.evaluation.training.runs import Key, Run, Scored, Texts
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.languages import has_spaces
 
 Part = dict[str, Any]
 BLEU_OF_TOKENS = "BLEU of tokens"
@@ -219,7 +219,7 @@ def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
     words = {word for text in texts for sentence in text for word in sentence}
     lines = bar("counting words", " lines", items=read_lines(train_text))
     target = tests[0].runs[0].manifest["data"]["target"]
-    by_character = short_code(target) in WITHOUT_SPACES
+    by_character = not has_spaces(target)
     return comparison.count_in(lines, words, lowercase.pop(), by_character)
 
 

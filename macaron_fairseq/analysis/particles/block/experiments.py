@@ -140,7 +140,7 @@ def _ends(
     trials = len(starts[0])
     found = []
     work = list(product(zip(systems, starts, strict=True), range(trials)))
-    for (system, of_system), trial in following(work, what, len(work)):
+    for (system, of_system), trial in following(work, what):
         start = of_system[trial]
         angle = settling.threshold(criteria.scale, system.beta, start.shape[1])
         end = settling.settle(system, start, angle, criteria.time, criteria.drift)
@@ -217,7 +217,7 @@ def energies(system: System, start: Floats, times: Floats, betas: Floats) -> Ene
     work = [(one, side) for side in (0, 1) for one in both[side]]
     found = [
         [one.energy(x) for x in simulation.integrate(one, start, times)]
-        for one, _ in following(work, "energy", len(work))
+        for one, _ in following(work, "energy")
     ]
     alone, together = np.reshape(found, (2, len(betas), len(times)))
     return Energies(times, betas, alone, together)

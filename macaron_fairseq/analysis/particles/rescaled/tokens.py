@@ -145,7 +145,7 @@ def follow(values: Floats, start: Floats, times: Floats, step: float) -> Floats:
     def field(y: Floats) -> Floats:
         return velocity(y, values, next(stages))
 
-    for _ in following(times[1:], "rescaled tokens", len(times) - 1):
+    for _ in following(times[1:], "rescaled tokens"):
         for _ in range(parts):
             stages = iter((growth, growth @ half, growth @ half, growth @ half @ half))
             z = z + h * substeps.rk4(field, z, h)

@@ -127,7 +127,7 @@ def phase(
         x = simulation.integrate(at_beta, parts[part], times)
         return [[*_above(clouds, cosine)] for clouds in x]
 
-    for row, part in following(work, "phase diagram", len(work)):
+    for row, part in following(work, "phase diagram"):
         name = f"beta-{row + 1}-part-{part + 1}-of-{len(parts)}"
         counts = np.array(part_of(name, partial(counted, row, part)))
         joined[row] += counts[:, 0]
@@ -214,7 +214,7 @@ def landscape(
     systems = [replace(system, beta=float(beta)) for beta in betas]
     ends = [
         simulation.integrate(one, start, np.array([0.0, time]))[-1]
-        for one in following(systems, "landscape", len(systems))
+        for one in following(systems, "landscape")
     ]
     return Landscape(
         angles=angles,
@@ -241,7 +241,7 @@ def _above(clouds: Floats, cosine: float) -> tuple[int, int]:
 
 def _frames(x: Floats) -> Iterator[Floats]:
     """The points at each time, (n, d), of (t, n, d); shows how far those who measure them are."""
-    return following(x, "measures", len(x)) if x.shape[1] > LARGE else iter(x)
+    return following(x, "measures") if x.shape[1] > LARGE else iter(x)
 
 
 def _follow(system: System, start: Floats, times: Floats) -> Floats:

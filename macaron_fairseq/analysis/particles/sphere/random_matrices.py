@@ -173,7 +173,7 @@ def phase(
 
     rows = [
         part_of(f"beta-{row + 1}", partial(counted, row))
-        for row in following(range(len(betas)), "phase diagram", len(betas))
+        for row in following(range(len(betas)), "phase diagram")
     ]
     pairs, eigenvalues, clusters, largest, sizes = map(np.array, zip(*rows, strict=True))
     arrivals = [equal_cosines.arrival_time(max(cosine, 0), float(beta), n) for beta in betas]

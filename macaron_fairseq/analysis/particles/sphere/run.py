@@ -37,7 +37,7 @@ def trajectories(args: Namespace) -> Outcome:
         _clusters(args, result),
         system,
         partial(movies.trajectories, *shown),
-        partial(page.trajectories, *shown, _facts(args)),
+        partial(page.trajectories, *shown, _facts()),
     )
 
 
@@ -172,7 +172,7 @@ def _clusters(args: Namespace, result: Any) -> list[str]:
     return found
 
 
-def _facts(args: Namespace) -> list[tuple[str, str]]:
+def _facts() -> list[tuple[str, str]]:
     """What a page says of how it was made."""
     made = output.provenance()
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
