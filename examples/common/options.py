@@ -32,8 +32,21 @@ class Parser(argparse.ArgumentParser):
 
     hint = "flags of fairseq-train follow a word --"  # after an option that there is not
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What argparse does, once all words can be read: it would take a value for a stage."""
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What argparse does, once all words can be read."""
+        self.refuse_unknown(args)
+        return super().parse_args(args, namespace)
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The same where stages may stand among options, of which it would take a value for one.
+
+        Python 3.13.1 no longer calls `parse_known_args` here.
+        """
+        self.refuse_unknown(args)
+        return super().parse_intermixed_args(args, namespace)
+
+    def refuse_unknown(self, args: Sequence[str] | None) -> None:
+        """End the program at an option that there is not, or an empty word."""
         words = [*(sys.argv[1:] if args is None else args)]
         if sentence := empty_word(words, self._option_string_actions):
             sys.exit(sentence)
@@ -41,7 +54,6 @@ class Parser(argparse.ArgumentParser):
             is_asked = sentence.endswith("?")
             hint = self.hint.capitalize() if is_asked else self.hint
             self.error(f"{sentence} {hint}" if is_asked else f"{sentence}; {hint}")
-        return super().parse_known_args(args, namespace)
 
     def option(self, name: str, metavar: str, help: str, **rest: Any) -> None:
         """Add an option that takes a value."""
