@@ -4,6 +4,7 @@
 #
 #   VENV    the environment to use (default: .venv, which is made here). Another that exists, for
 #           example VENV="$VIRTUAL_ENV" or VENV="$CONDA_PREFIX", is added to and never replaced.
+#           A relative path is one from this folder, here and below.
 #   PYTHON  the interpreter to make it with (default: the first supported one found).
 #   TORCH   the PyTorch to install, as pip spells it, for example TORCH='torch==2.9.1'.
 #
@@ -235,6 +236,7 @@ install_fairseq() {
     run_pip install -c "$state/constraints.txt" numpy cython 'setuptools>=77' wheel
     # Without isolation it compiles against the PyTorch above; with it, pip fetches a second one.
     local install=(install --no-build-isolation --no-deps -r "$state/fairseq.txt")
+    [[ ! -d $state/ready ]] || install+=(--find-links "$state/ready") # see check_compiler
     run_pip "${install[@]}"
     # The environment had the other package already. Both own the same files, so both go first.
     if is_installed ve-fairseq && is_installed fairseq-fixed; then

@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import gpu_check
@@ -227,8 +227,9 @@ def says(parts: dict[str, dict[str, Any]], row: str) -> str:
     ratios = [without / within for without, within in pairs]
     if len(ratios) == 1:
         return f"{ratios[0]:.2f}"
-    low, middle, high = quantiles(ratios, n=4, method="inclusive")
-    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
+    from harness import measuring  # PyTorch is loaded by now
+
+    return measuring.with_quartiles(ratios)
 
 
 def parse() -> argparse.Namespace:

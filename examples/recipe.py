@@ -5,6 +5,8 @@ usage: recipe.py FILE [STAGE...] [OPTION...] [-- FLAG...]
 FILE is a benchmark.yaml, or a script in its folder; --help begins with its leading comment.
 """
 
+from __future__ import annotations  # an old Python gets as far as a sentence
+
 import os
 import sys
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 for each mistake.
 """
 
+from __future__ import annotations  # an old Python gets as far as a sentence
+
 import errno
 import os
 import re

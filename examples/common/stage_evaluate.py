@@ -1,6 +1,5 @@
 """The stages evaluate and report: average, decode every test set, score, set side by side."""
 
-import json
 import os
 import subprocess
 import sys
@@ -201,7 +200,7 @@ def report(recipe: Recipe) -> None:
         words += ["--train-text", train]
     if published := recipe.benchmark.published:
         by_others = recipe.work / "published.json"
-        by_others.write_text(json.dumps(published, indent=1) + "\n")
+        files.write(by_others, files.as_json(published))
         words += ["--published", by_others]
     call(words, stdout=subprocess.DEVNULL)  # it prints all of it
     print(f"\n{summary(recipe)}", flush=True)

@@ -143,8 +143,8 @@ def check_batch(recipe: Recipe, run: Path, had: int) -> None:
     before = int(path.read_text()) if path.is_file() else recipe.usual_batch
     if had and before != recipe.batch:
         sys.exit(
-            f"{run} was trained with {before} tokens an update: give --batch {before}, or another "
-            "--work"
+            f"{run} was trained with {before} tokens an update: give --batch {before} (where the "
+            "recipe has none, the `tokens` and `batches` of its file as before), or another --work"
         )
     files.write(path, f"{recipe.batch}\n")
 

@@ -22,6 +22,7 @@ LAUNCHERS: tuple[str, ...] = (
 # fairseq's Adam, and this package's for GPUs: the same updates up to rounding, in fewer kernels.
 ADAM, FUSED_ADAM = "adam", "fused_adam"
 OF_ADAM_ALONE = ("--fp16-adam-stats", "--use-old-adam")
+ANOTHER_BATCH = "another --batch, or where the recipe has none, other `tokens` in its file"
 TRAINED = "trained"  # in the folder of a finished training: its identity
 
 
@@ -117,13 +118,13 @@ def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
     if batch % devices:
         sys.exit(
             f"{devices} devices cannot share an update of {batch} tokens equally: choose "
-            f"another --batch, or {fewer_devices}"
+            f"{ANOTHER_BATCH}, or {fewer_devices}"
         )
     if batch % (max_tokens * devices):
         sys.exit(
             f"an update of {batch} tokens cannot be made of {max_tokens} tokens on each of "
             f"{devices} devices: choose --max-tokens N such that N x {devices} divides {batch}, "
-            f"another --batch, or {fewer_devices}"
+            f"{ANOTHER_BATCH}, or {fewer_devices}"
             if devices > 1
             else f"an update of {batch} tokens cannot be made of batches of {max_tokens}: choose "
             f"--max-tokens N such that N divides {batch}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.steps import alone_in
 from distillation_systems import TEACHER, SystemRecipe, teacher_of
 
 from macaron_fairseq.common import files
@@ -114,19 +115,25 @@ def remove_stale_speeds(runs: Iterable[Run]) -> None:
 
 def keep(folder: Path, runs: Iterable[Run]) -> None:
     """Write the records of what is done here; one of another training stays (see `known`)."""
-    for run in runs:
-        of_test, copied = references(run.recipe), place_of_references(folder, run.recipe)
-        if run.result and of_test.is_file() and not copied.is_file():
-            files.write(copied, of_test.read_bytes())
-        path = place(folder, run.recipe)
-        kept, model = load(path), run.result.get("checkpoint")
-        if run.result and kept.get("checkpoint", model) == model:
-            # Of a teacher the record of its training tells more than that it was given.
-            is_better = kept and run.result.get("given") and not kept.get("given")
-            result = kept if is_better else run.result
-            content = {**result, "speed": run.speed or kept.get("speed", {})}
-            if kept != content:
-                files.write(path, files.as_json(content))
+    with alone_in(folder):
+        for run in runs:
+            keep_one(folder, run)
+
+
+def keep_one(folder: Path, run: Run) -> None:
+    """Write the record of a run, and what it is compared with."""
+    of_test, copied = references(run.recipe), place_of_references(folder, run.recipe)
+    if run.result and of_test.is_file() and not copied.is_file():
+        files.write(copied, of_test.read_bytes())
+    path = place(folder, run.recipe)
+    kept, model = load(path), run.result.get("checkpoint")
+    if run.result and kept.get("checkpoint", model) == model:
+        # Of a teacher the record of its training tells more than that it was given.
+        is_better = kept and run.result.get("given") and not kept.get("given")
+        result = kept if is_better else run.result
+        content = {**result, "speed": run.speed or kept.get("speed", {})}
+        if kept != content:
+            files.write(path, files.as_json(content))
 
 
 # --- Whether they belong together ----------------------------------------------------------------

@@ -142,9 +142,10 @@ def jobs_left(glue: Glue) -> list[Job]:
                 f"seed {one.seed} with other options, text or start: name another file"
             )
     refuse_mixed(glue, known)
-    for key in left:
-        refuse_other_result(glue, key)
-    jobs = [job(glue, key) for key in left]
+    plans = {key: plan(glue, key) for key in left}
+    for key, asked in plans.items():
+        refuse_other_result(place(glue, key) / "result.json", asked)
+    jobs = [job(glue, key, asked) for key, asked in plans.items()]
     if known:
         say(NAME, f"{len(known)} runs are taken from {glue.records}")
     return jobs
@@ -155,9 +156,8 @@ def finetune(glue: Glue, jobs: Sequence[Job]) -> None:
     launch.Runner(NAME, glue.jobs, partial(keep, glue), shown).finish(jobs)
 
 
-def refuse_other_result(glue: Glue, key: Key) -> None:
+def refuse_other_result(path: Path, asked: glue_run.Plan) -> None:
     """End the program at a finished run of other options or another start: it is not this one."""
-    path, asked = place(glue, key) / "result.json", plan(glue, key)
     if path.is_file() and glue_run.identity_of(path) != (asked.settings, asked.start):
         sys.exit(
             f"{path} was made with other options, text or start than these: give those, or another "
@@ -165,10 +165,10 @@ def refuse_other_result(glue: Glue, key: Key) -> None:
         )
 
 
-def job(glue: Glue, key: Key) -> Job:
+def job(glue: Glue, key: Key, asked: glue_run.Plan) -> Job:
     """What makes one run; its plan is written."""
     folder = place(glue, key)
-    glue_run.plan_of(folder, plan(glue, key))
+    glue_run.plan_of(folder, asked)
     label = f"{key.task}, {key.arch}, learning rate {key.rate}, seed {key.seed}"
     words = start.command(str(HERE / "glue_run.py"), str(folder))
     return Job(label, words, folder / "run.log", folder / "result.json")

@@ -175,9 +175,7 @@ def deviation(values: Sequence[float]) -> str:
 
 def mean(values: Mapping[int, float]) -> str:
     """An average over seeds, with its standard deviation."""
-    if not values:
-        return markdown.NOTHING
-    return f"{statistics.mean(values.values()):.1f}{deviation([*values.values()])}"
+    return markdown.spread([*values.values()], ".1f") if values else markdown.NOTHING
 
 
 def tasks_of(runs: Mapping[System, Scores]) -> list[str]:

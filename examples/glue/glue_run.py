@@ -47,8 +47,7 @@ def run(folder: Path) -> None:
     plan = Plan(**json.loads((folder / "plan.json").read_text("utf-8")))
     with only_one(folder / "run.lock"):
         if (folder / "result.json").is_file():
-            remove_checkpoints(folder, plan)  # which a kill may have left
-            return
+            return  # another process has made it
         begin = time.monotonic()
         checkpoint = folder / "checkpoint_last.pt"
         had = stage_train.updates_of(checkpoint) if checkpoint.is_file() else 0

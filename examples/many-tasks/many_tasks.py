@@ -95,17 +95,23 @@ def run(words: Sequence[str]) -> None:
     if {"tune", "run"} & {*stages}:
         options.work.mkdir(parents=True, exist_ok=True)
         options = run_options.on_device(options, args.launcher)
+    kept = args.records or options.work / "records"
+
+    def keep() -> None:
+        if args.records:
+            known.keep(chosen, every_task, options, args.records)
+
+    runner = launch.Runner.of(NAME, args, options.work / "slurm", keep, shown)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):
-        settings[family] = setting_of(family, every_task, options, args, stages)
+        settings[family] = setting_of(family, every_task, options, args, stages, runner)
     by_name = {task.name: task for task in chosen}
-    kept = args.records or options.work / "records"
     failure: SystemExit | None = None
     if "run" in stages:
         if args.records:
             known.take(chosen, variants, args.seeds, settings, options, args.records)
         try:
-            train(chosen, every_task, variants, settings, options, args)
+            train(chosen, variants, settings, options, args, runner)
         except SystemExit as end:  # told once what is done was reported
             if not known.read([*by_name], kept):
                 raise
@@ -123,7 +129,12 @@ def run(words: Sequence[str]) -> None:
 
 
 def setting_of(
-    family: str, every_task: dict[str, Task], options: Options, args: Any, stages: Sequence[str]
+    family: str,
+    every_task: dict[str, Task],
+    options: Options,
+    args: Any,
+    stages: Sequence[str],
+    runner: launch.Runner,
 ) -> Setting | None:
     """The setting of a family's runs: that of tasks.yaml, or what was found by tuning here."""
     kind = tasks.kind_of(family, every_task)
@@ -133,7 +144,7 @@ def setting_of(
     if "tune" in stages:
         if args.records:
             known.take_tuning(family, every_task, options, args.records)
-        found = tune(family, every_task, options, args)
+        found = tune(family, every_task, options, runner)
         files.write(path, files.as_json(found))
         if kind.chosen and Setting(**found["chosen"]) != kind.chosen:
             say(NAME, f"{family}: runs have {kind.chosen} all the same, as {args.tasks_file} says")
@@ -152,7 +163,9 @@ def setting_of(
     return Setting(**found["chosen"])
 
 
-def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:
+def tune(
+    family: str, every_task: dict[str, Task], options: Options, runner: launch.Runner
+) -> dict[str, Any]:
     """Train at each point of the plan, score on the dev sets, and choose."""
     kind = tasks.kind_of(family, every_task)
     plan = kind.tuning
@@ -168,8 +181,8 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
             paths[point, name, scheme] = path = recipe.result
             label, words = f"tuning {name} {scheme}, {point}", many_tasks_run.words(recipe, options)
             jobs.append(Job(label, words, path.with_name("run.log"), path))
-        own = [task for task in every_task.values() if task.family == family]
-        finish(jobs, own, every_task, options, args)
+        runner.keep()
+        runner.finish(jobs)
         means = {}
         for point in points:
             scores = {
@@ -206,11 +219,11 @@ def score(path: Path, metric: str) -> float:
 
 def train(
     chosen: Sequence[Task],
-    every_task: dict[str, Task],
     variants: Sequence[Variant],
     settings: dict[str, Setting | None],
     options: Options,
     args: Any,
+    runner: launch.Runner,
 ) -> None:
     """All runs, seed by seed, so that what is done at any time is balanced."""
     jobs = []
@@ -221,24 +234,7 @@ def train(
         log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
         label = f"{task.name} {variant.name} seed {seed}"
         jobs.append(Job(label, words, log, recipe.result))
-    finish(jobs, chosen, every_task, options, args)
-
-
-def finish(
-    jobs: Sequence[Job],
-    chosen: Sequence[Task],
-    every_task: dict[str, Task],
-    options: Options,
-    args: Any,
-) -> None:
-    """Do the jobs that are not done, here or on a cluster, and keep their records at once."""
-
-    def keep() -> None:
-        if args.records:
-            known.keep(chosen, every_task, options, args.records)
-
-    runner = launch.Runner.of(NAME, args, options.work / "slurm", keep, shown)
-    keep()
+    runner.keep()
     runner.finish(jobs)
 
 
