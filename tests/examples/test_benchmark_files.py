@@ -504,15 +504,18 @@ def test_on_gpus_adam_is_computed_by_fused_adam(words, optimizer, precision, tmp
     assert ("fused_adam computes Adam's updates" in output) == (optimizer == "fused_adam")
 
 
-@pytest.mark.parametrize("script", ["iwslt14/reproduce.sh", "own-data/run.sh"])
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [("iwslt14/reproduce.sh", []), ("own-data/run.sh", ["--pair", "en-de", "--from", EXAMPLES])],
+)
 @pytest.mark.parametrize(("visible", "gpus"), [(None, 1), ("0,1", 2)])
 def test_a_small_benchmark_takes_one_gpu_unless_the_user_names_more(
-    script, visible, gpus, tmp_path, monkeypatch
+    script, flags, visible, gpus, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    words = "iwslt14/reproduce.sh", "--dry-run", "--gpus", "2", "--work", tmp_path / "w"
+    words = [script, *flags, "--dry-run", "--gpus", "2", "--work", tmp_path / "w"]
     output = recipe(*words, is_bare=True)
     assert f"{gpus} x {4096 // gpus} tokens" in output
 

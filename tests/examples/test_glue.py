@@ -922,7 +922,7 @@ def test_short_samples_come_first():
 
 
 @pytest.fixture
-def training(tmp_path, monkeypatch):
+def starts(tmp_path, monkeypatch):
     """Trains from so many updates on; returns each start of fairseq-train, by what matters here."""
 
     def train(had, *words):
@@ -952,41 +952,41 @@ def training(tmp_path, monkeypatch):
     return train
 
 
-def test_a_training_goes_on_in_its_part(training, tmp_path):
+def test_a_training_goes_on_in_its_part(starts, tmp_path):
     """The data loader begins anew where the part does, and nowhere else."""
     short, rest = ["32"], ["128"]
-    assert training(0, *SHORT) == [(short, False, 0, 600), (rest, True, 600, 900)]
+    assert starts(0, *SHORT) == [(short, False, 0, 600), (rest, True, 600, 900)]
     run = prepared(tmp_path, *SHORT).recipe.run("a", 1)
-    for had, starts in {
+    for had, expected in {
         1: [(short, False, 1, 600), (rest, True, 600, 900)],
         600: [(rest, True, 600, 900)],
         601: [(rest, False, 601, 900)],
         900: [],
     }.items():
         (run / "trained").unlink()
-        assert training(had, *SHORT) == starts
+        assert starts(had, *SHORT) == expected
         assert (run / "trained").is_file()
 
 
-def test_a_training_goes_on_in_no_other_parts(training, tmp_path):
-    training(0, *SHORT)
+def test_a_training_goes_on_in_no_other_parts(starts, tmp_path):
+    starts(0, *SHORT)
     for other in (SHORT[:4], (*SHORT[:5], "32:700"), (*SHORT[:5], "16:600")):
-        assert "was trained with other --short-samples" in sentence_of(training, 600, *other)
+        assert "was trained with other --short-samples" in sentence_of(starts, 600, *other)
     run = prepared(tmp_path, *SHORT).recipe.run("a", 1)
     for name in ("parts", "trained"):
         (run / name).unlink()
-    assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
-    assert "was trained with other --short-samples" in sentence_of(training, 300, *SHORT)
+    assert starts(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
+    assert "was trained with other --short-samples" in sentence_of(starts, 300, *SHORT)
 
 
-def test_a_training_that_begins_anew_forgets_its_parts(training, tmp_path):
+def test_a_training_that_begins_anew_forgets_its_parts(starts, tmp_path):
     """It was killed before its first checkpoint, and is begun without short samples."""
-    training(0, *SHORT)
+    starts(0, *SHORT)
     (prepared(tmp_path, *SHORT).recipe.run("a", 1) / "trained").unlink()
-    assert training(0, *SHORT[:4]) == [(["128"], False, 0, 900)]
-    assert "was trained with other --short-samples" in sentence_of(training, 300, *SHORT)
+    assert starts(0, *SHORT[:4]) == [(["128"], False, 0, 900)]
+    assert "was trained with other --short-samples" in sentence_of(starts, 300, *SHORT)
     (prepared(tmp_path, *SHORT).recipe.run("a", 1) / "trained").unlink()
-    assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
+    assert starts(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
 
 
 def test_the_schedule_ends_with_the_training():
