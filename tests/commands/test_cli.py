@@ -297,10 +297,16 @@ def test_an_empty_flag_of_fairseq_train_is_its_own_matter():
     assert cli.parse(["suggest-batch", *words]).flags == words[1:]
 
 
-def test_options_may_be_cut_short_and_text_may_look_like_one(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["describe", "--tok", "x"])
-    assert ended.value.code == 2 and "--tokens" in capsys.readouterr().err
+def test_options_may_be_cut_short():
+    assert cli.parse(["describe", "--arch", "transformer", "--tok", "7"]).tokens == 7
+
+
+def test_text_may_look_like_an_option():
+    """After a word --, and after the = of an option."""
+    found = cli.parse(["average", "--last", "1", "-o", "mean.pt", "--", "--beam"])
+    assert found.inputs == [Path("--beam")]
+    found = cli.parse(["dynamics", "--path", "x", "--data", "y", "--title=--beam 5"])
+    assert found.title == "--beam 5"
 
 
 # --- help ----------------------------------------------------------------------------------------
