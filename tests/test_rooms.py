@@ -7,6 +7,8 @@ import sys
 import pytest
 from helpers.paths import ROOT, USER_DIR
 
+import macaron_fairseq
+
 # From the highest floor to the lowest.
 ROOMS = [
     *(
@@ -27,12 +29,6 @@ ROOMS = [
 SOURCES = sorted(USER_DIR.rglob("*.py"))
 
 
-def room(module):
-    """The room of a module's name; None for the package, its version and its command."""
-    name = (module.split(".") + [""])[1]
-    return name if name in ROOMS else None
-
-
 def imported(path):
     """The package's modules and names that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -43,14 +39,44 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(USER_DIR)))
+def second(module):
+    """The part of a module's name after the package's."""
+    return (module.split(".") + [""])[1]
+
+
+# What the package itself serves, by the name that it has there, as `load` of `api`.
+SERVED = {
+    name.split(".")[-1]: second(name)
+    for name in imported(USER_DIR / "__init__.py")
+    if name.split(".")[0] == USER_DIR.name
+}
+
+
+def room(module):
+    """The room of a module's name; None for the package, its version and what starts it."""
+    name = second(module)
+    found = "commands" if name == "cli" else SERVED.get(name, name)
+    return found if found in ROOMS else None
+
+
+def own_room(path):
+    return room(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
+def test_what_the_package_serves_is_of_a_room():
+    assert (room("macaron_fairseq.load"), room("macaron_fairseq.UserError")) == ("api", "common")
+    assert room("macaron_fairseq.MacaronTransformerModel") == "plugin"
+    assert {*macaron_fairseq.__all__} <= {*SERVED}
+    without = [str(x.relative_to(USER_DIR)) for x in SOURCES if not own_room(x)]
+    assert without == ["__init__.py", "__main__.py", "version.py"]
+
+
+@pytest.mark.parametrize(
+    "path", filter(own_room, SOURCES), ids=lambda path: str(path.relative_to(USER_DIR))
+)
 def test_a_room_imports_only_what_stands_below_it(path):
-    relative = path.relative_to(ROOT).with_suffix("")
-    own = room(".".join(relative.parts))
-    if own is None:
-        return
     found = {room(name) for name in imported(path) if name.split(".")[0] == USER_DIR.name}
-    above = ROOMS[: ROOMS.index(own)]
+    above = ROOMS[: ROOMS.index(own_room(path))]
     assert not found & set(above)
 
 
