@@ -85,18 +85,6 @@ def test_every_folder_is_a_room():
     assert folders <= set(ROOMS)
 
 
-def test_splitting_schemes_need_no_torch_and_no_fairseq():
-    code = """
-import sys
-for name in ("torch", "fairseq"):
-    sys.modules[name] = None  # its import fails
-from macaron_fairseq.schemes import splitting, substeps
-assert substeps.get("midpoint").slope(lambda x: -x, 1.0, 0.5, None) == -0.75
-assert "strang-marchuk" in splitting.SCHEMES
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
 # fast/ cannot be imported, and all is built, trained, translated and saved in one process.
 WITHOUT_FAST = """
 import io, sys
