@@ -19,6 +19,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from helpers.html_tables import numbers, tables
 from helpers.small import SMALL, arguments, dictionary
 from helpers.stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 from PIL import Image
@@ -28,7 +29,7 @@ from macaron_fairseq.analysis import figures, models, sentences
 from macaron_fairseq.analysis.dynamics import cosines, lines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
-from macaron_fairseq.analysis.glossary import Measure
+from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, STATES, STEPS, Measure
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
@@ -284,22 +285,28 @@ def test_page_shows_the_figures_and_what_made_them(report):
     assert "<b>&" in words  # as text
     assert "macaron-fairseq dynamics --path '<path>'" in words
     assert f"{report.content['models'][0]['bits_per_token']:.3g} bits per token of the ref" in words
-    for side in report.content["models"][1]["sides"]:
-        for row in [*side["states"], *side["layers"]]:
-            for name in ("step", "henrici", "local_error_1", "energy"):
-                if name in row["figures"]:
-                    assert f"{row['figures'][name]['mean']:.3g}" in words
 
 
-@pytest.fixture
-def no_drawing(monkeypatch):
-    """Pages have only the words on each picture: drawing takes most of the time."""
-    monkeypatch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
-    monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
-    monkeypatch.setattr(cosines, "histograms_png", lambda models: b"")
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_tables_have_the_means_and_deviations_of_every_row(place, report):
+    side = report.content["models"][1]["sides"][place]
+    name, found = side["side"].capitalize(), tables(report.page)
+    moves = [*STEPS.measures, *JACOBIANS.measures, *ERRORS.measures]
+    for caption, rows, measures in (
+        ("states", side["states"], STATES.measures),
+        ("sub-layers and layers", [*side["states"][1:], *side["layers"]], moves),
+    ):
+        table = found["<b>&", f"{name}, {caption}"]
+        assert [row for row, _ in table] == [row["name"] for row in rows]
+        for (_, cells), row in zip(table, rows, strict=True):
+            assert [*cells] == [measure.title for measure in measures]
+            for measure in measures:
+                figure = row["figures"].get(measure.name) or {"mean": row.get(measure.name)}
+                expected = [x for x in (figure["mean"], figure.get("sd")) if x is not None]
+                assert numbers(cells[measure.title]) == pytest.approx(expected, rel=5e-3)
 
 
-@pytest.mark.usefixtures("no_translation", "no_drawing")
+@pytest.mark.usefixtures("no_translation", "undrawn")
 def test_page_of_single_tokens(data, tmp_path):
     (tmp_path / "text").write_text("the new\n")
     content = command(data, tmp_path / "text", out=tmp_path / "out")
@@ -396,7 +403,7 @@ def test_number_of_sentences(data, tmp_path):
     assert content["data"]["tokens"]["source"]["tokens"] == 6 + 3
 
 
-@pytest.mark.usefixtures("no_drawing")
+@pytest.mark.usefixtures("undrawn")
 def test_baseline_beside_macaron(data, tmp_path):
     words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
     args = arguments("transformer", *SMALL)

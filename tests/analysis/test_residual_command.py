@@ -21,6 +21,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from helpers.html_tables import numbers, tables
 from helpers.small import SMALL, SMALL_DECODER, arguments, dictionary, language_task, task
 from helpers.stored import CHECKPOINT, binarise, noisy, write_test_set
 from scipy.stats import spearmanr
@@ -40,6 +41,7 @@ from macaron_fairseq.analysis.residual import (
     subjects,
     topology,
 )
+from macaron_fairseq.analysis.residual.glossary import MEASURES
 from macaron_fairseq.commands import dynamics
 
 
@@ -271,14 +273,29 @@ def test_csv(report):
 def test_page(report):
     assert "macaron_transformer_tiny, untrained" in report.page
     side = report.content["models"][0]["sides"][0]
-    for row in (*side["layers"], *side["products"], *side["sublayers"]):
-        assert f"{row['figures']['numerical_abscissa']['mean']:.3g} <small>±" in report.page
     assert "Bits per token that one layer's part is worth" in report.page
     first, last = (side["layers"][i]["figures"]["rotation"]["mean"] for i in (0, -1))
     words = (
         f"Rotation, Whole layers, by layer. macaron_transformer_tiny (trained): {first:.3g} at 1"
     )
     assert f"{words} to {last:.3g} at " in report.page
+
+
+def test_the_tables_have_the_means_and_margins_of_every_row(report):
+    """Of one model's encoder."""
+    side, found = report.content["models"][0]["sides"][0], tables(report.page)
+    for of, caption in {
+        "layers": "whole layers",
+        "products": "from the first layer to this one",
+        "sublayers": "sub-layers",
+    }.items():
+        table = found["macaron_transformer_tiny", f"Encoder: {caption}"]
+        assert [row for row, _ in table] == [row["name"] for row in side[of]]
+        for (_, cells), row in zip(table, side[of], strict=True):
+            assert {*cells} == {MEASURES[name].title for name in row["figures"]}
+            for name, figure in row["figures"].items():
+                expected = [x for x in (figure["mean"], figure["margin"]) if x is not None]
+                assert numbers(cells[MEASURES[name].title]) == pytest.approx(expected, rel=5e-3)
 
 
 def test_pictures(report):
