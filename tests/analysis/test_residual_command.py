@@ -531,6 +531,7 @@ def test_a_checkpoint_or_seed_that_is_there_twice(data, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_a_coupling_there_is_none_in_the_file(data, tmp_path):
     """Too few communities for a coupling, after a part of a layer is gone, too."""
     flags = ["--remove", "non-normal", "--layers", "encoder:1", "--graph-resolution", "0.001"]
@@ -540,6 +541,7 @@ def test_without_a_coupling_there_is_none_in_the_file(data, tmp_path):
     assert any(x["n"] == 0 and x["mean"] is None for x in figures.values())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_the_decoders_of_several_models_read(data, tmp_path):
     (tmp_path / "text").write_text("the new\n")
     other = baseline(tmp_path, data, "--encoder-embed-dim", "32", "--decoder-embed-dim", "32")
