@@ -180,7 +180,10 @@ def hub():
 
 @pytest.mark.slow
 def test_interactive_answers_standard_input_in_order(hub):
-    """Line by line, whatever their lengths; and as the Python interface does."""
+    """Line by line, whatever their lengths; and as the Python interface does.
+
+    A version that breaks checkpoints of 0.1 fails here.
+    """
     source = (STORED / "input.src").read_text().splitlines()
     source = sorted(source, key=len, reverse=True) + source[::-1]
     done = run(
