@@ -519,24 +519,9 @@ def test_what_is_said_does_not_go_into_a_checkpoint_on_stdout(folder, tmp_path):
     assert b"wrote" not in done.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["average", "--help"], ["user-dir", "--help"]])
-def test_help(words, capsys):
-    with pytest.raises(SystemExit) as exited:
-        main(*words)
-    assert exited.value.code == 0
-    text = capsys.readouterr().out
-    assert "usage: macaron-fairseq" in text
-    if words[0] == "average":
-        _, examples = text.split("examples:\n")
-        assert "macaron-fairseq average checkpoints --last 10 -o" in examples
-        assert "--best" in examples and "fairseq-generate" in text
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        ["averages"],
         ["average"],
         ["average", "a.pt"],  # no output
         ["average", "-o", "mean.pt"],
