@@ -43,41 +43,7 @@ def step(p, norm, pre_norm, x, operator, size):
     return layer_norm(p, norm, x + size * operator(x))
 
 
-def macaron_encoder_layer(p, x, heads, pre_norm, hidden):
-    x = step(p, "earlier.0.layer_norm", pre_norm, x, lambda y: ffn(p, "earlier.0.network.", y), 0.5)
-    x = step(
-        p,
-        "self_attn_layer_norm",
-        pre_norm,
-        x,
-        lambda y: attention(p, "self_attn", y, y, heads, hidden),
-        1,
-    )
-    return step(p, "final_layer_norm", pre_norm, x, lambda y: ffn(p, "", y), 0.5)
-
-
-def macaron_decoder_layer(p, x, memory, heads, pre_norm, hidden, memory_hidden):
-    x = step(p, "earlier.0.layer_norm", pre_norm, x, lambda y: ffn(p, "earlier.0.network.", y), 0.5)
-    x = step(
-        p,
-        "self_attn_layer_norm",
-        pre_norm,
-        x,
-        lambda y: attention(p, "self_attn", y, y, heads, hidden),
-        1,
-    )
-    x = step(
-        p,
-        "encoder_attn_layer_norm",
-        pre_norm,
-        x,
-        lambda y: attention(p, "encoder_attn", y, memory, heads, memory_hidden),
-        1,
-    )
-    return step(p, "final_layer_norm", pre_norm, x, lambda y: ffn(p, "", y), 0.5)
-
-
-# --- other schemes and sub-steps -----------------------------------------------------------------
+# --- schemes and sub-steps -----------------------------------------------------------------------
 
 # The steps of a layer: size, and what is applied to one and the same state. "first" is the FFN with
 # parameters of its own in earlier.0, "ffn" the one that fairseq's layer has.

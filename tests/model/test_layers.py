@@ -8,13 +8,7 @@ import torch
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from helpers.formulas import (
-    DECODERS,
-    ENCODERS,
-    layer_of,
-    macaron_decoder_layer,
-    macaron_encoder_layer,
-)
+from helpers.formulas import DECODERS, ENCODERS, layer_of
 from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build
 
 from macaron_fairseq import UserError
@@ -81,31 +75,6 @@ def exact_softmax(monkeypatch):
     monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
 
 
-@pytest.mark.parametrize("kind", ENCODER_LAYERS)
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer_is_the_formula(norm, kind):
-    built = layer(kind, *NORM[norm])
-    x = state(SOURCE, seed=1).requires_grad_()
-    actual = built(x.transpose(0, 1), PADDING).transpose(0, 1)
-    p = dict(built.named_parameters())
-    hidden = PADDING[:, None].expand(-1, SOURCE, -1)
-    compare(built, [x], actual, macaron_encoder_layer(p, x, HEADS, norm == "pre", hidden))
-
-
-@pytest.mark.parametrize("kind", DECODER_LAYERS)
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_is_the_formula(norm, kind):
-    built = layer(kind, *NORM[norm])
-    x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
-    mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
-    actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)
-    p = dict(built.named_parameters())
-    hidden = FUTURE.expand(BATCH, -1, -1)
-    memory_hidden = PADDING[:, None].expand(-1, TARGET, -1)
-    expected = macaron_decoder_layer(p, x, memory, HEADS, norm == "pre", hidden, memory_hidden)
-    compare(built, [x, memory], actual.transpose(0, 1), expected)
-
-
 @pytest.mark.parametrize("kind", [MacaronEncoderLayer, MacaronDecoderLayer])
 def test_halves_are_distinct_and_scaled_by_one_half(kind):
     built = layer(kind)
@@ -151,10 +120,11 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize("kind", ENCODER_LAYERS)
 @pytest.mark.parametrize(("scheme", "substep", "norm"), STEPS)
-def test_every_scheme_and_substep_is_the_formula_in_the_encoder(scheme, substep, norm):
+def test_every_scheme_and_substep_is_the_formula_in_the_encoder(scheme, substep, norm, kind):
     flags = ["--macaron-encoder-scheme", scheme, "--macaron-substep", substep, *NORM[norm]]
-    built = layer(MacaronEncoderLayer, *flags)
+    built = layer(kind, *flags)
     x = state(SOURCE, seed=1).requires_grad_()
     actual = built(x.transpose(0, 1), PADDING).transpose(0, 1)
     p = dict(built.named_parameters())
@@ -164,10 +134,11 @@ def test_every_scheme_and_substep_is_the_formula_in_the_encoder(scheme, substep,
     compare(built, [x], actual, expected)
 
 
+@pytest.mark.parametrize("kind", DECODER_LAYERS)
 @pytest.mark.parametrize(("scheme", "substep", "norm"), STEPS)
-def test_every_scheme_and_substep_is_the_formula_in_the_decoder(scheme, substep, norm):
+def test_every_scheme_and_substep_is_the_formula_in_the_decoder(scheme, substep, norm, kind):
     flags = ["--macaron-decoder-scheme", scheme, "--macaron-substep", substep, *NORM[norm]]
-    built = layer(MacaronDecoderLayer, *flags)
+    built = layer(kind, *flags)
     x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
     mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
     actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)
