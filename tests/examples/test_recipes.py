@@ -531,14 +531,3 @@ def test_a_recipe_and_its_commands_take_the_package_next_to_it(before, tmp_path)
     words = [sys.executable, examples / "start.py", program, "again"]
     done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == [str(package / "__init__.py")] * 2
-
-
-def test_a_search_path_of_cd_does_not_lead_astray():
-    done = subprocess.run(
-        ["bash", "examples/multi30k/reproduce.sh", "--help"],
-        cwd=ROOT,
-        env={**os.environ, "CDPATH": "."},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and done.stdout.startswith("Multi30k") and not done.stderr
