@@ -36,6 +36,7 @@ from helpers.small import (
     build,
     dictionary,
     task,
+    text_data,
 )
 from omegaconf import OmegaConf
 
@@ -351,21 +352,21 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
 
 
-def test_the_data_folder_is_not_the_value_of_another_flag(tmp_path, monkeypatch):
-    """Such as that of a teacher, which has another dictionary and may come first."""
-    found = []
-    monkeypatch.setattr(checks.samples, "refuse_too_few", lambda folder, args: found.append(folder))
+@pytest.mark.parametrize("short", ["data", "theirs"])
+def test_the_data_folder_is_not_the_value_of_another_flag(short, tmp_path):
+    """Such as that of a teacher, which has another dictionary and may come first.
+
+    Of so little text as one of them has fairseq makes no batch.
+    """
     data, theirs = tmp_path / "data", tmp_path / "theirs"
     for folder in (data, theirs):
         folder.mkdir()
-    words = [
-        "fairseq-train",
-        "--task",
-        "language_modeling",
-        "--arch",
-        "transformer_lm_tiny_pre_norm",
-    ]
+        text_data(folder, train=100 if folder.name == short else 900, valid=900)
+    words = ["fairseq-train", "--task", "language_modeling", "--arch"]
+    words += ["transformer_lm_tiny_pre_norm", "--tokens-per-sample", "64", "--max-tokens", "1024"]
     words += ["--criterion", "cross_vocabulary_label_smoothed_cross_entropy", "--teacher", "t.pt"]
     words += ["--cpu", "--teacher-data", str(theirs), str(data), "--save-dir", str(tmp_path / "s")]
-    apply(checks.check, words)
-    assert found == [data]
+    if short == "theirs":  # which is the teacher's matter
+        apply(checks.check, words)
+    else:
+        assert f"the set train of {data} has 100 tokens" in refusal(*words)
