@@ -8,7 +8,6 @@ import pytest
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles import simulation
-from macaron_fairseq.analysis.particles.sphere import random_matrices
 from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
 
@@ -100,27 +99,37 @@ def test_what_is_in_the_way_stays(tmp_path):
 
 def test_random_matrices_go_on_too(tmp_path, monkeypatch, capsys):
     words = ["phase-random", *PHASE[2:], "--betas", "4", "--value-matrix", "gram"]
-    follow = random_matrices._follow
-    seen = []
+    flow, calls = simulation.flow, []
 
-    def counted(*args):
-        seen.append(args[-1])  # beta
-        if len(seen) == 3:
+    def ending(*args):
+        """The flow at one beta; the third and the fifth call are interrupted."""
+        calls.append(args)
+        if len(calls) in (3, 5):
             raise KeyboardInterrupt
-        return follow(*args)
+        return flow(*args)
 
-    monkeypatch.setattr(random_matrices, "_follow", counted)
+    def kept():
+        folder = tmp_path / "a" / "phase-random.parts"
+        return {path.name: path.stat().st_mtime_ns for path in folder.glob("beta-*.json")}
+
+    monkeypatch.setattr(simulation, "flow", ending)
     with pytest.raises(SystemExit, match="130"):
         cli.main(["particles", *words, "-o", str(tmp_path / "a")])
+    assert {*kept()} == {"beta-1.json", "beta-2.json"}
     part = tmp_path / "a" / "phase-random.parts" / "beta-1.json"
     whole = part.read_bytes()
     part.write_bytes(whole[:9])  # one that is damaged costs no others
     with pytest.raises(UserError, match="is not a JSON file: remove the folder"):
         cli.main(["particles", *words, "-o", str(tmp_path / "a")])
     part.write_bytes(whole)
+    before = kept()
+    with pytest.raises(SystemExit, match="130"):
+        cli.main(["particles", *words, "-o", str(tmp_path / "a")])
+    after = kept()
+    assert after.keys() - before.keys() == {"beta-3.json"}
+    assert all(after[name] == time for name, time in before.items())
     for folder in ("a", "b"):  # the rest of one, and all of the other
         cli.main(["particles", *words, "-o", str(tmp_path / folder)])
-    assert seen == [0, 3, 6, 6, 9, 0, 3, 6, 9]
     assert not (tmp_path / "a" / "phase-random.parts").exists()
     a, b = ((tmp_path / x / "phase-random.json").read_text("utf-8") for x in "ab")
     assert a == b
