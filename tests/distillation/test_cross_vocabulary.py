@@ -288,9 +288,21 @@ def test_what_the_teacher_cannot_read_is_cut_off(world, monkeypatch):
 # --- attention -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arch", [STUDENT, "transformer_tiny_pre_norm", "transformer"])
-def test_the_last_tokens_attention_is_what_the_layer_computes(arch, world):
-    model = build(arch, *FLAGS, for_task=world.task)
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        (STUDENT, []),
+        ("transformer_tiny_pre_norm", []),
+        ("transformer", []),
+        (STUDENT, ["--macaron-scheme", "strang-symmetric"]),
+        (STUDENT, ["--macaron-scheme", "strang-marchuk-attention"]),
+        (STUDENT, ["--macaron-substep", "midpoint"]),
+        (STUDENT, ["--macaron-substep", "midpoint", "--macaron-kernels", "fairseq"]),
+    ],
+)
+def test_the_last_tokens_attention_is_what_the_layer_computes(arch, flags, world):
+    """The last time, where it computes it several times."""
+    model = build(arch, *FLAGS, *flags, for_task=world.task)
     inputs = batch(world)["net_input"]
     names = {"encoder": "src_tokens", "decoder": "prev_output_tokens"}
     masks = {side: inputs[name].ne(PAD) for side, name in names.items()}
@@ -318,7 +330,7 @@ def attention_of_one(model, inputs, side, layer=0):
         model(**trimmed)
     finally:
         hook.remove()
-    asked = {**kept[0], "need_weights": True, "need_head_weights": True}
+    asked = {**kept[-1], "need_weights": True, "need_head_weights": True}
     weights = network(**asked)[1].detach()
     heads = weights[:, 0] if weights.dim() == 4 else weights  # fairseq's own is their mean
     return heads[:, -1].sum(0) / heads[:, -1].sum()
