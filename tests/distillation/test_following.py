@@ -200,14 +200,18 @@ def test_a_model_without_layers_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("d", "sentence"),
+    ("d", "sentence", "said"),
     [
-        (symbols("lo@@", "w", "er@@", "est"), "w lo@@ er@@ est w lo@@"),
-        (symbols("▁lo", "▁w", "er", "est"), "▁w ▁lo er est ▁w ▁lo"),
+        (
+            *(symbols("lo@@", "w", "er@@", "est"), "w lo@@ er@@ est w lo@@"),
+            "a word goes on after @@",
+        ),
+        (symbols("▁lo", "▁w", "er", "est"), "▁w ▁lo er est ▁w ▁lo", "a word begins with ▁"),
     ],
 )
-def test_bpe_is_joined_to_words(d, sentence):
+def test_bpe_is_joined_to_words(d, sentence, said):
     words = text_spans.Words(d)
+    assert words.describe() == said
     numbers = [0, 1, 1, 1, 2, 3]
     tokens = [d.index(x) for x in sentence.split()]
     eos, pad = d.eos(), d.pad()
@@ -226,7 +230,9 @@ def test_bpe_is_joined_to_words(d, sentence):
 def test_without_marks_each_token_is_a_word():
     d = symbols("a", "b")
     batch = torch.tensor([[d.index("a"), d.index("b"), d.unk(), d.eos()]])
-    assert text_spans.Words(d).numbers(batch).tolist() == [[0, 1, 2, -1]]
+    words = text_spans.Words(d)
+    assert words.numbers(batch).tolist() == [[0, 1, 2, -1]]
+    assert words.describe() == "each token is a word"
 
 
 @pytest.mark.parametrize(
@@ -406,6 +412,20 @@ def test_the_loss_is_the_sum_of_its_parts(w, spans, by_sentence, teacher):
     loss.backward()
     assert all(p.grad is not None for p in (*ours.parameters(), *model.parameters()))
     assert ours.following.maps["encoder"][0].weight.grad.any()
+
+
+def test_of_several_teachers_the_first_is_followed(teacher, tmp_path):
+    save(tmp_path / "other.pt", *LARGER, seed=5)
+    model, data = build(STUDENT, *FLAGS).train(), sample()
+    maps, found = None, []
+    for paths in ([teacher.path], [teacher.path, "other.pt"], ["other.pt", teacher.path]):
+        names = ":".join(str(tmp_path / path) for path in paths)
+        ours = following(model, teacher=names, trajectory_weight=2.0)
+        maps = maps or ours.following.maps.state_dict()  # which another teacher may draw otherwise
+        ours.following.maps.load_state_dict(maps)
+        found.append(float(ours(model, data)[2]["trajectory_loss"]))
+    alone, followed, other = found
+    assert followed == alone and other != pytest.approx(alone, rel=0.01)
 
 
 def test_phrases_are_those_of_the_sentence_and_its_side(tmp_path, teacher):
