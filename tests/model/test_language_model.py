@@ -256,6 +256,18 @@ def test_adaptive_input_costs_no_layers_of_fairseqs(monkeypatch):
     assert not built
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_lm_tiny_pre_norm"])
+def test_an_adaptive_softmax_has_the_weights_of_adaptive_input_if_told_so(arch, is_tied):
+    flags = ["--adaptive-input", "--adaptive-input-cutoff", "20,40", "--adaptive-softmax-cutoff"]
+    flags += ["20,40", *SMALL_DECODER, *["--tie-adaptive-weights"] * is_tied]
+    decoder = lm(arch, *flags).decoder
+    weights = [*decoder.adaptive_softmax.parameters()]
+    bands = [band[0].weight for band in decoder.embed_tokens.embeddings]
+    assert [len(x) for x in bands] == [20, 20, 64 - 40]
+    assert [any(x is w for w in weights) for x in bands] == [is_tied] * 3
+
+
 ADAPTIVE = [*SMALL_DECODER, "--adaptive-softmax-cutoff", "20,40"]
 
 
