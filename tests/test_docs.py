@@ -162,6 +162,16 @@ def test_records_are_few():
     assert sum(sizes.values()) - runs - translated <= MOST_JSON
 
 
+# An argument of each command that has any, by the section of the page of commands.
+ARGUMENTS = {
+    **{"demo": "--page", "tokenize": "--steps", "manifest": "--data", "suggest-batch": "--least"},
+    **{"average": "--best", "score": "--metric", "translate": "--engine", "distill": "--best-of"},
+    **{"phrases": "--spacy", "export": "--quantization", "report": "--baseline"},
+    **{"describe": "--types", "order": "--substep", "dynamics": "--jacobian"},
+    **{"particles-phase": "--betas", "completion": "{bash,zsh,tcsh}"},
+}
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     from sphinx.cmd.build import main
@@ -171,6 +181,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     page = (tmp_path / "site/reference/architectures.html").read_text("utf-8")
     assert "½G₁ · F · ½G₂" in page  # written from the code
     assert "--macaron-substep" in (tmp_path / "site/reference/arguments.html").read_text("utf-8")
+    page = (tmp_path / "site/reference/commands.html").read_text("utf-8")
+    sections = dict(re.findall(r'<section id="([\w-]+)">(.*?)(?=<section|</article>)', page, re.S))
+    row = r'<tr [^>]*><td><p><code [^>]*><span class="pre">([^<]+)</span>'
+    found = {name: re.findall(row, section) for name, section in sections.items()}
+    assert {*cli.COMMANDS} - {*ARGUMENTS} == {"particles", "user-dir"}
+    assert [name for name, word in ARGUMENTS.items() if word not in found[name]] == []
 
 
 # --- commands that are read ----------------------------------------------------------------------
