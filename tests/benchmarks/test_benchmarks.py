@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import ablation
@@ -28,6 +29,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from harness import corpora, fairseq_train, measuring, memory, sides
 from helpers import served
 from helpers.paths import ROOT
+from helpers.recipes import environment
 from helpers.small import build, dictionary, task
 from subword_nmt.apply_bpe import BPE
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -494,6 +496,36 @@ def test_gains_by_hand():
         [ablation.PARALLEL, "-", "15,000 ms"],
         [ablation.IN_TURN, "-", "1.75 (1.62-1.88)"],
     ]
+
+
+@pytest.mark.slow
+def test_text_work_is_of_the_pairs_and_words_of_its_corpus(tmp_path, monkeypatch, capsys):
+    """150 pairs, repeated until there are 400."""
+    words = ["lower", "newest", "wide", "low", "new", "widest"]
+    sizes = [3 + i % 7 for i in range(150)]
+    lines = [" ".join(words[(i * k) % 6] for k in range(1, n + 1)) for i, n in enumerate(sizes)]
+    pairs, out = tmp_path / "pairs.tsv", tmp_path / "prepare.json"
+    pairs.write_text("".join(f"{line}\t{line.upper()}\n" for line in lines) + "no pair\n")
+    monkeypatch.setattr(prepare, "OWN", environment())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    flags = ["--lines", "400", "--merges", "20", "--json", str(out)]
+    monkeypatch.setattr(sys, "argv", [prepare.__file__, str(pairs), *flags])
+    prepare.main()
+    found, english = json.loads(out.read_text()), sum(sizes[i % 150] for i in range(400))
+    assert (found["lines"], found["words"], found["merges"]) == (400, english, 20)
+    assert f"400 pairs, {english:,} English words" in capsys.readouterr().out
+    *steps, every = found["steps"]
+    assert [x["step"] for x in steps] == [
+        *("extract", "tokenise", "clean", "hold out"),
+        *("count words", "learn BPE", "apply BPE", "binarise"),
+    ]
+    for x in found["steps"]:
+        for which in ("1", "all"):
+            assert x[f"pairs_per_second_{which}"] * x[f"seconds_{which}"] == pytest.approx(400)
+        minutes = x["seconds_all"] * 116_000_000 / english / 60
+        assert x["wmt14_minutes"] == pytest.approx(minutes)
+    assert every["seconds_1"] == pytest.approx(sum(x["seconds_1"] for x in steps))
+    assert not [*tmp_path.glob("prepare-*")]
 
 
 def test_text_work_of_what_holds_no_pairs(tmp_path, monkeypatch):
