@@ -30,12 +30,8 @@ from harness import corpora, fairseq_train, measuring, memory, sides
 from helpers import served
 from helpers.paths import ROOT
 from helpers.recipes import environment
-from helpers.small import build, dictionary, task
 from subword_nmt.apply_bpe import BPE
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from macaron_fairseq.analysis import flops
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import linear
 from macaron_fairseq.model.architectures import ROBERTA_SIZES
@@ -88,46 +84,6 @@ def refused(benchmark, monkeypatch, *words):
     with pytest.raises(UserError) as error:
         benchmark.main()
     return str(error.value)
-
-
-# --- operations ----------------------------------------------------------------------------------
-
-
-def test_operations_by_hand():
-    work = flops.Work(
-        source_weights=10, target_weights=20, encoder_width=3, decoder_width=4, cross_width=5
-    )
-    # 2 (2*10 + 3*20) + 4 (2*2*3 + 3*3*4 + 2*3*5)
-    assert work.forward([(2, 3)]) == 160 + 312
-    assert work.forward([(2, 3), (2, 3)]) == 2 * 472
-    assert work.training([(2, 3)]) == 3 * 472
-
-
-def test_weights_and_widths_by_hand():
-    # d 16, 2+2 layers, FFN 24 (Macaron: 12 + 12), 64 types.
-    sizes = ["--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "4"]
-    sizes += ["--decoder-embed-dim", "16", "--decoder-layers", "2"]
-    sizes += ["--decoder-attention-heads", "4", "--share-all-embeddings"]
-    attention, keys_and_values, ffn = 4 * 16 * 16, 2 * 16 * 16, 2 * 16 * 24
-    expected = flops.Work(
-        source_weights=2 * (attention + ffn + keys_and_values),
-        target_weights=2 * (attention + attention - keys_and_values + ffn) + 64 * 16,
-        encoder_width=2 * 16,
-        decoder_width=2 * 16,
-        cross_width=2 * 16,
-    )
-    for arch, width in (("transformer_tiny_pre_norm", "24"), ("macaron_transformer_tiny", "12")):
-        assert flops.of_model(build(arch, *sizes, "--encoder-ffn-embed-dim", width)) == expected
-
-
-@pytest.mark.parametrize("arch", ["transformer_tiny_pre_norm", "macaron_transformer_tiny"])
-def test_operations_as_pytorch_counts_them(arch):
-    model = build(arch, for_task=task(dictionary(60), dictionary(90))).train()
-    source, target = torch.randint(4, 64, (3, 7)), torch.randint(4, 94, (3, 5))
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        output, _ = model(source, torch.full((3,), 7), target)
-        output.sum().backward()
-    assert flops.of_model(model).training([(7, 5)] * 3) == counter.get_total_flops()
 
 
 # --- reading what fairseq prints -----------------------------------------------------------------
