@@ -20,7 +20,6 @@ from fairseq.search import (
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
-from helpers.commands import apply
 from helpers.kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
 from helpers.small import (
     NO_DROPOUT,
@@ -39,11 +38,9 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from macaron_fairseq.common import environment
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import caches, linear, replaceable
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.model import bf16
-from macaron_fairseq.preflight import checks
 
 # --- attention -----------------------------------------------------------------------------------
 
@@ -400,36 +397,6 @@ def test_bf16_products_train_close_by_and_evaluate_exactly():
     assert losses != mine
     assert mine == pytest.approx(losses, rel=0.01)
     assert all(p.dtype == torch.float32 for p in coarse.parameters())
-
-
-def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
-    train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
-    with pytest.raises(UserError, match=r"bf16 is for training on a CPU: give --bf16"):
-        apply(checks.check, train)
-    apply(checks.check, [*train, "--cpu", "--distributed-world-size", "1"])
-    # Such a model is loaded anywhere.
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16")
-
-
-@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
-def test_bf16_products_are_not_computed_again_in_fp32(flag):
-    with pytest.raises(UserError, match=f"{flag} do not go together"):
-        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
-    # Where no command line tells, as with fairseq-hydra-train.
-    model = build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
-    model(*batch())  # in evaluation all is fp32
-    with pytest.raises(UserError, match="-activations do not go together"):
-        model.train()(*batch())
-
-
-def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
-    monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
-    with pytest.raises(UserError, match=r"not for this CPU.*leave it out"):
-        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
-    apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
 
 
 @pytest.mark.skipif(

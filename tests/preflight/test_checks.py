@@ -33,6 +33,7 @@ from helpers.paths import FIXTURES
 from helpers.small import (
     SMALL,
     arguments,
+    batch,
     build,
     dictionary,
     task,
@@ -42,6 +43,7 @@ from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError, plugin
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import bf16
 from macaron_fairseq.preflight import (
     checks,
     command_line,
@@ -175,6 +177,36 @@ def test_layers_that_would_be_computed_again_in_another_precision(monkeypatch):
     for name in ("checkpoint", "offload"):
         said = refusal(*words, f"--{name}-activations")
         assert said.startswith(f"--amp and --{name}-activations do not go together in fairseq")
+
+
+def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
+    train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
+    with pytest.raises(UserError, match=r"bf16 is for training on a CPU: give --bf16"):
+        apply(checks.check, train)
+    apply(checks.check, [*train, "--cpu", "--distributed-world-size", "1"])
+    # Such a model is loaded anywhere.
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16")
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
+def test_bf16_products_are_not_computed_again_in_fp32(flag):
+    with pytest.raises(UserError, match=f"{flag} do not go together"):
+        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
+    # Where no command line tells, as with fairseq-hydra-train.
+    model = build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
+    model(*batch())  # in evaluation all is fp32
+    with pytest.raises(UserError, match="-activations do not go together"):
+        model.train()(*batch())
+
+
+def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
+    with pytest.raises(UserError, match=r"not for this CPU.*leave it out"):
+        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
+    apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
 
 
 def test_a_smaller_output_dictionary_with_shared_weights(caplog):
