@@ -32,7 +32,7 @@ from omegaconf import AnyNode, DictConfig, OmegaConf
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
 from macaron_fairseq.compat import checkpoints, whole_copies
-from macaron_fairseq.model import averaging, loading, same_network
+from macaron_fairseq.model import averaging, loading
 from macaron_fairseq.preflight import checks
 
 STORED = FIXTURES / "stored"
@@ -172,44 +172,6 @@ def test_files_that_do_not_say_what_they_hold_are_refused(said, reason, tmp_path
     torch.save({"model": {}, **said}, path)
     with pytest.raises(UserError, match=f"^{path} does not say {reason}"):
         checkpoints.load(path)
-
-
-def test_what_a_checkpoint_has_as_none_is_off():
-    given = {"encoder_learned_pos": False}
-    assert not same_network.other_network({"encoder_learned_pos": None}, given)
-    assert same_network.other_network({"encoder_learned_pos": True}, given)
-
-
-@pytest.mark.parametrize(
-    ("trained", "given", "said"),
-    [
-        # fairseq's own model, which has the names and shapes of both.
-        ({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "lie-trotter"}, ""),
-        (
-            *({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "parallel"}),
-            "--macaron-scheme lie-trotter, and the model would have parallel",
-        ),
-        # The authors' checkpoints name no scheme.
-        ({"arch": "transformer_bert_base_macaron"}, {"macaron_scheme": "strang-marchuk"}, ""),
-        # Those of before there were sub-steps.
-        ({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "euler"}, ""),
-        (
-            *({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "midpoint"}),
-            "--macaron-substep euler, and the model would have midpoint",
-        ),
-    ],
-)
-def test_what_a_checkpoint_does_not_say_is_what_it_was(trained, given, said):
-    found = same_network.other_network(trained, {"arch": "macaron_roberta_tiny", **given})
-    assert said in found and bool(said) == bool(found)
-
-
-def test_an_encoders_own_scheme_may_be_that_of_both():
-    trained = {"arch": "macaron_transformer", "macaron_scheme": "parallel"}
-    given = {**trained, "macaron_encoder_scheme": "parallel"}
-    assert not same_network.other_network(trained, given)
-    given["macaron_decoder_scheme"] = "lie-trotter"
-    assert "--macaron-decoder-scheme parallel" in same_network.other_network(trained, given)
 
 
 @pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5)])
