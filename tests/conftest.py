@@ -110,6 +110,15 @@ def undrawn(request):
 
 
 @pytest.fixture
+def small_chunks(request, monkeypatch):
+    """Losses in chunks of five rows, of the module's TYPES or the 64 of the test models."""
+    from macaron_fairseq.fast import chunked_loss
+
+    types = getattr(request.module, "TYPES", 64)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * types + 1)
+
+
+@pytest.fixture
 def onednn(monkeypatch):
     """oneDNN multiplies whatever this processor is, and however small the matrices."""
     from macaron_fairseq.fast import linear

@@ -49,6 +49,8 @@ from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCrite
 from macaron_fairseq.text.marks import SENTENCEPIECE, SUBWORD_NMT
 from macaron_fairseq.text.tokenization import bpe
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+TYPES = 15  # of the student's dictionary
 LETTERS = "abcd"
 STUDENTS = ["a b", "c d</w>", "ab c"]
 TEACHERS = ["b c", "a bc", "d</w> a", "c d"]
@@ -152,12 +154,6 @@ def taught(world, model, **options):
     ours = make(Ours, for_task=options.pop("task", world.task), **options)
     ours.follow(model)
     return ours
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """A few rows a chunk."""
-    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 15 + 1)
 
 
 # --- tokens --------------------------------------------------------------------------------------

@@ -39,11 +39,7 @@ from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion
 
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
-    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,7 @@ from macaron_fairseq.fast.criterion import (
     on_the_host,
 )
 
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
-    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 def both(model, data, **options):

@@ -25,15 +25,10 @@ from macaron_fairseq.fast.chunked_loss import ChunkedLoss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.fast.masked_lm_criterion import ChunkedMaskedLmLoss, has_plain_head
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
 TYPES = 65  # of `masked_task`, with <mask>
 AUTHORS = "transformer_bert_base_macaron", "transformer_bert_base"
 ARCHITECTURES = ["macaron_roberta_tiny", "roberta_tiny_pre_norm"]
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """Five tokens a chunk."""
-    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * TYPES + 1)
 
 
 def model_of(arch, *flags):

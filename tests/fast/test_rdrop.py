@@ -19,14 +19,9 @@ from macaron_fairseq.fast import chunked_loss, criterion
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss, rdrop_loss
 from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion as Ours
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
 ARCHITECTURES = ["macaron_transformer_tiny", "transformer_tiny_pre_norm"]
 ALPHA = 5.0
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """Room for five rows of 64 types: two tokens, seen twice each, in a chunk."""
-    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
 
 
 # --- the formula ---------------------------------------------------------------------------------
