@@ -110,6 +110,17 @@ def undrawn(request):
 
 
 @pytest.fixture
+def one_process(tmp_path_factory):
+    """This process is a group of processes, as where several train."""
+    import torch
+
+    store = torch.distributed.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture
 def small_chunks(request, monkeypatch):
     """Losses in chunks of five rows, of the module's TYPES or the 64 of the test models."""
     from macaron_fairseq.fast import chunked_loss

@@ -1029,7 +1029,8 @@ def test_a_teacher_whose_logits_alone_overflow_is_refused(kind, world):
 # --- training ------------------------------------------------------------------------------------
 
 
-def test_in_distributed_data_parallel_the_gradients_are_the_same(world, tmp_path):
+@pytest.mark.usefixtures("one_process")
+def test_in_distributed_data_parallel_the_gradients_are_the_same(world):
     model = student_of(world)
     ours = taught(world, model)
 
@@ -1041,13 +1042,8 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(world, tmp_path
         return [p.grad.clone() for x in (ours, model) for p in x.parameters()]
 
     expected = gradients(ours, model)
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        wrapped = [ModuleProxyWrapper(DistributedDataParallel(x)) for x in (ours, model)]
-        found = gradients(*wrapped)
-    finally:
-        torch.distributed.destroy_process_group()
+    wrapped = [ModuleProxyWrapper(DistributedDataParallel(x)) for x in (ours, model)]
+    found = gradients(*wrapped)
     torch.testing.assert_close(found, expected)
 
 

@@ -850,7 +850,8 @@ def test_nan_in_a_teachers_states_is_refused(tmp_path):
         ours(model, sample())
 
 
-def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teacher):
+@pytest.mark.usefixtures("one_process")
+def test_in_distributed_data_parallel_the_gradients_are_the_same(teacher):
     model = build(STUDENT, *FLAGS).train()
     ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
 
@@ -861,14 +862,9 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teach
         return [p.grad.clone() for x in (ours, model) for p in x.parameters()]
 
     expected = gradients(ours, model)
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        wrapped = [ModuleProxyWrapper(DistributedDataParallel(x)) for x in (ours, model)]
-        for _ in range(2):  # an unfinished reduction is an error in the next forward pass
-            found = gradients(*wrapped)
-    finally:
-        torch.distributed.destroy_process_group()
+    wrapped = [ModuleProxyWrapper(DistributedDataParallel(x)) for x in (ours, model)]
+    for _ in range(2):  # an unfinished reduction is an error in the next forward pass
+        found = gradients(*wrapped)
     torch.testing.assert_close(found, expected)
 
 

@@ -284,14 +284,6 @@ def test_validation_computes_no_attention_weights(monkeypatch):
     assert sum(asked) == 1
 
 
-@pytest.fixture
-def one_process(tmp_path):
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize("find_unused_parameters", [False, True])
 @pytest.mark.parametrize("tie", [["--share-all-embeddings"], []])
 def test_in_distributed_data_parallel(one_process, tie, find_unused_parameters):

@@ -23,7 +23,6 @@ from helpers.small import (
 )
 from helpers.toy_corpus import train
 from omegaconf import OmegaConf
-from torch.distributed import HashStore
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from macaron_fairseq import UserError
@@ -86,18 +85,15 @@ def test_fairseq_does_not_see_what_mpirun_started(monkeypatch):
     assert config.distributed_init_method.startswith("tcp://localhost:")
 
 
+@pytest.mark.usefixtures("one_process")
 def test_fairseq_has_no_distributed_data_parallel_on_a_cpu():
     """So `--ddp-backend legacy_ddp` is part of the advice."""
-    torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    try:
-        model = build_model(arguments("transformer_tiny"), task())
-        group = torch.distributed.group.WORLD
-        with pytest.raises(ValueError, match="device_ids"):
-            DistributedFairseqModel(
-                distributed(ddp_backend="pytorch_ddp"), model, group, torch.device("cpu")
-            )
-    finally:
-        torch.distributed.destroy_process_group()
+    model = build_model(arguments("transformer_tiny"), task())
+    group = torch.distributed.group.WORLD
+    with pytest.raises(ValueError, match="device_ids"):
+        DistributedFairseqModel(
+            distributed(ddp_backend="pytorch_ddp"), model, group, torch.device("cpu")
+        )
 
 
 @pytest.mark.parametrize(
