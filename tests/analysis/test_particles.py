@@ -1,10 +1,12 @@
 """The ideal systems, against closed forms, numerical differentiation and what is proved of them."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from helpers import pictures
+from helpers.particles import simulate
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import measures
@@ -259,13 +261,7 @@ SMALL = {
     "equiangular": ["--particles", "4", "--frames", "5", "--time", "2", "--beta", "0", "2"],
     "landscape": ["--particles", "4", "--time", "2", "--betas", "3"],
 }
-
-
-def command(choice, *flags, output):
-    cli.main(["particles", choice, *SMALL[choice], *map(str, flags), "-o", str(output)])
-    assert (output / f"{choice}.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(output.glob("*.part"))
-    return json.loads((output / f"{choice}.json").read_text("utf-8"))
+command = partial(simulate, SMALL)
 
 
 @pytest.mark.parametrize("choice", SMALL)

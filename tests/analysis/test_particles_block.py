@@ -1,9 +1,10 @@
 """Particles with a perceptron block: formulas, numerical differentiation, known clouds."""
 
-import json
+from functools import partial
 
 import numpy as np
 import pytest
+from helpers.particles import simulate
 from scipy.integrate import quad
 from scipy.special import iv
 
@@ -337,12 +338,7 @@ SMALL = {
     "block-energy": ["--particles", "6", "--time", "3", "--beta", "0", "1"],
     "block-sweep": ["--particles", "6", "--time", "30", "--values", "2", "3", "--trials", "1"],
 }
-
-
-def command(choice, *flags, output):
-    cli.main(["particles", choice, *SMALL[choice], *map(str, flags), "-o", str(output)])
-    assert (output / f"{choice}.png").read_bytes().startswith(b"\x89PNG")
-    return json.loads((output / f"{choice}.json").read_text("utf-8"))
+command = partial(simulate, SMALL)
 
 
 @pytest.mark.parametrize(

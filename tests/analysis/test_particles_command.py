@@ -1,10 +1,11 @@
 """`macaron-fairseq particles` with random matrices, rescaled tokens and metastability; refusals."""
 
-import json
+from functools import partial
 
 import numpy as np
 import pytest
 from helpers import pictures
+from helpers.particles import simulate
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles.rescaled import tokens
@@ -20,12 +21,7 @@ SMALL = {
     "first-clusters": ["--particles", "50", "--frames", "4"],
     "mean-field": ["--cells", "64", "--frames", "5"],
 }
-
-
-def command(choice, *flags, output):
-    cli.main(["particles", choice, *SMALL[choice], *map(str, flags), "-o", str(output)])
-    assert (output / f"{choice}.png").read_bytes().startswith(b"\x89PNG")
-    return json.loads((output / f"{choice}.json").read_text("utf-8"))
+command = partial(simulate, SMALL)
 
 
 @pytest.mark.parametrize("choice", SMALL)

@@ -1,15 +1,16 @@
 """Movies of particles, and the page on which they move, in headless Chromium."""
 
 import base64
-import json
 import shutil
 import sys
 import zlib
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from helpers.browser import opened, overflow
+from helpers.particles import simulate
 from PIL import Image
 
 from macaron_fairseq import cli
@@ -21,11 +22,7 @@ from macaron_fairseq.analysis.particles.systems import System
 
 FRAMES = 4
 RUN = ["--particles", "12", "--frames", str(FRAMES), "--time", "3"]
-
-
-def command(choice, *flags, output):
-    cli.main(["particles", choice, *RUN, *map(str, flags), "-o", str(output)])
-    return json.loads((output / f"{choice}.json").read_text("utf-8"))
+command = partial(simulate, dict.fromkeys(("trajectories", "histograms"), RUN))
 
 
 def cloud(dim, n=7):
