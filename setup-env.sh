@@ -236,7 +236,6 @@ install_fairseq() {
     run_pip install -c "$state/constraints.txt" numpy cython 'setuptools>=77' wheel
     # Without isolation it compiles against the PyTorch above; with it, pip fetches a second one.
     local install=(install --no-build-isolation --no-deps -r "$state/fairseq.txt")
-    [[ ! -d $state/ready ]] || install+=(--find-links "$state/ready") # see check_compiler
     run_pip "${install[@]}"
     # The environment had the other package already. Both own the same files, so both go first.
     if is_installed ve-fairseq && is_installed fairseq-fixed; then

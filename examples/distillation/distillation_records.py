@@ -115,25 +115,29 @@ def remove_stale_speeds(runs: Iterable[Run]) -> None:
 
 def keep(folder: Path, runs: Iterable[Run]) -> None:
     """Write the records of what is done here; one of another training stays (see `known`)."""
-    with alone_in(folder):
-        for run in runs:
-            keep_one(folder, run)
+    if new := [run for run in runs if unkept(folder, run)]:  # else it need not be writable
+        with alone_in(folder):
+            for path, content in (found for run in new for found in unkept(folder, run).items()):
+                files.write(path, content)
 
 
-def keep_one(folder: Path, run: Run) -> None:
-    """Write the record of a run, and what it is compared with."""
+def unkept(folder: Path, run: Run) -> dict[Path, str | bytes]:
+    """The files of a run that its records lack, or have otherwise."""
+    if not run.result:
+        return {}
+    found: dict[Path, str | bytes] = {}
     of_test, copied = references(run.recipe), place_of_references(folder, run.recipe)
-    if run.result and of_test.is_file() and not copied.is_file():
-        files.write(copied, of_test.read_bytes())
+    if of_test.is_file() and not copied.is_file():
+        found[copied] = of_test.read_bytes()
     path = place(folder, run.recipe)
     kept, model = load(path), run.result.get("checkpoint")
-    if run.result and kept.get("checkpoint", model) == model:
-        # Of a teacher the record of its training tells more than that it was given.
-        is_better = kept and run.result.get("given") and not kept.get("given")
-        result = kept if is_better else run.result
-        content = {**result, "speed": run.speed or kept.get("speed", {})}
-        if kept != content:
-            files.write(path, files.as_json(content))
+    # Of a teacher the record of its training tells more than that it was given.
+    is_better = kept and run.result.get("given") and not kept.get("given")
+    result = kept if is_better else run.result
+    content = {**result, "speed": run.speed or kept.get("speed", {})}
+    if kept.get("checkpoint", model) == model and kept != content:
+        found[path] = files.as_json(content)
+    return found
 
 
 # --- Whether they belong together ----------------------------------------------------------------

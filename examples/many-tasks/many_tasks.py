@@ -102,8 +102,13 @@ def run(words: Sequence[str]) -> None:
             known.keep(chosen, every_task, options, args.records)
 
     runner = launch.Runner.of(NAME, args, options.work / "slurm", keep, shown)
+    families = [*dict.fromkeys(task.family for task in chosen)]
+    if "tune" in stages and args.records:  # of all, before anything is kept
+        for family in families:
+            if tasks.kind_of(family, every_task).tuning:
+                known.take_tuning(family, every_task, options, args.records)
     settings: dict[str, Setting | None] = {}
-    for family in dict.fromkeys(task.family for task in chosen):
+    for family in families:
         settings[family] = setting_of(family, every_task, options, args, stages, runner)
     by_name = {task.name: task for task in chosen}
     failure: SystemExit | None = None
@@ -142,8 +147,6 @@ def setting_of(
         return kind.chosen
     path = options.work / "tuning" / f"{family}.json"
     if "tune" in stages:
-        if args.records:
-            known.take_tuning(family, every_task, options, args.records)
         found = tune(family, every_task, options, runner)
         files.write(path, files.as_json(found))
         if kind.chosen and Setting(**found["chosen"]) != kind.chosen:

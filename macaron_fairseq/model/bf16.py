@@ -1,4 +1,4 @@
-"""Where bf16 matrix products on a CPU (`--macaron-matmul bf16`) would be wrong or slow."""
+"""Where bf16 on a CPU (`--macaron-matmul bf16`, `--bf16 --cpu`) would be wrong or slow."""
 
 from argparse import Namespace
 

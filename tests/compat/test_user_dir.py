@@ -177,7 +177,9 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
 
 
 LATE = """
+import sys
 import macaron_fairseq
+assert not {"torch", "fairseq"} & sys.modules.keys()
 from macaron_fairseq import MacaronTransformerModel
 from fairseq.models import ARCH_MODEL_REGISTRY
 assert ARCH_MODEL_REGISTRY["macaron_transformer_tiny"] is MacaronTransformerModel

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from itertools import pairwise
@@ -498,6 +499,23 @@ def test_the_record_of_a_training_is_not_replaced_by_one_of_a_given_teacher(tmp_
         distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
     place = distillation_records.place(tmp_path / "kept", recipe)
     assert json.loads(place.read_text())["hours"] == 5
+
+
+def test_one_process_at_a_time_writes_records_and_none_where_nothing_is_new(tmp_path, monkeypatch):
+    settings, task, kept = systems.read(), tasks.read()["multi30k-en-de"], tmp_path / "kept"
+    recipe = systems.recipe(task, settings, "none", 1, options(tmp_path))
+    written(recipe)
+    place, entered = distillation_records.place(kept, recipe), []
+
+    @contextmanager
+    def alone_in(folder):
+        entered.append((folder, place.exists()))
+        yield
+
+    monkeypatch.setattr(distillation_records, "alone_in", alone_in)
+    for _ in range(2):
+        distillation_records.keep(kept, distillation_records.known([recipe], None))
+    assert entered == [(kept, False)] and place.exists()
 
 
 def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):

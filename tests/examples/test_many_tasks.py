@@ -756,10 +756,9 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, c
     jobs = [
         launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")
     ]
+    runner = launch.Runner("many-tasks", 1, lambda: None, str)
     with pytest.raises(SystemExit, match="1 runs are not done yet"):
-        options = SimpleNamespace(work=tmp_path)
-        args = SimpleNamespace(jobs=1, launcher="local", slurm=[], records=None)
-        many_tasks.finish(jobs, [], {}, options, args)
+        runner.finish(jobs)
     assert "left to another process: a" in capsys.readouterr().out
 
 

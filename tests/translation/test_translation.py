@@ -63,11 +63,9 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **search):
+def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data):
     source, target = fairseq_engine.load_dictionaries(data_folder.read(data), [])
-    return fairseq_engine.FairseqEngine(
-        str(checkpoint), source, target, Search(**search), CPU, dtype
-    )
+    return fairseq_engine.FairseqEngine(str(checkpoint), source, target, Search(), CPU, dtype)
 
 
 @pytest.fixture(scope="module")

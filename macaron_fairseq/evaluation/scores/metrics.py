@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.text.languages import WITHOUT_SPACES, short_code
+from macaron_fairseq.text.languages import has_spaces, short_code
 from macaron_fairseq.text.tokenization import Pipeline
 
 # Languages without spaces between words, of which sacreBLEU knows no words by their code.
@@ -119,7 +119,7 @@ def ter(
 
     In Chinese and Japanese, whose words have no spaces between them, a character is a word.
     """
-    by_character = language_code(language) in WITHOUT_SPACES
+    by_character = not has_spaces(language_code(language))
     metric = TER(case_sensitive=not lowercase, normalized=by_character, asian_support=by_character)
     result = metric.corpus_score(hypotheses, [references])
     return Score("TER", result.score, metric.get_signature().format())
