@@ -23,7 +23,8 @@
 #   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across,
 #           uld, mined
 #
-#   reproduce.sh --from data --seeds "1 2 3"                       Multi30k and Tatoeba, English to German
+#   reproduce.sh --tasks multi30k-en-de --seeds "1 2 3"            Multi30k, which is fetched
+#   reproduce.sh --from data --seeds "1 2 3"                       and Tatoeba, from data/multi30k and data/tatoeba
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2
 #   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
 #   reproduce.sh --from data --student-updates 9000                students have 9,000 updates, the teacher as before

@@ -13,9 +13,10 @@ A RUN is a folder of the recipes, OUT/ARCH/seedN or OUT/ARCH/SCHEME/seedN, with
   manifest.json          by `macaron-fairseq manifest`, when training started
   train.log              what fairseq-train --log-format json printed
   TEST/hypotheses.txt    and TEST/scores.json, by `macaron-fairseq score`, for each test set
-  TEST/generated.txt     what fairseq-generate printed, if it is there: it tells which
-                         translations reached the maximum length; with --max-len-a only if it
-                         was printed without --post-process
+  TEST/generated.txt     what fairseq-generate printed, and
+  TEST/decoding          its flags, such as "--beam 5 --max-len-a 1.5 --max-len-b 10": if both are
+                         there, translations that reached the maximum length are counted; with
+                         --max-len-a only if it was printed without --post-process
 Sentence examples show the source where it is a file next to the reference: test.en by test.de.
 The file of published scores is a list, shown next to one's own of the same name:
   [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014-filtered",

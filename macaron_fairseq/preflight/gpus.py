@@ -6,6 +6,7 @@ bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a t
 """
 
 import multiprocessing
+import os
 import warnings
 from argparse import Namespace
 from pathlib import Path
@@ -21,6 +22,7 @@ BF16 = ("bf16", "memory_efficient_bf16")
 # Of NVIDIA's driver, also where PyTorch cannot use it; the second under WSL.
 DRIVERS = [Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1")]
 DEVICES = Path("/dev")
+NONE_VISIBLE = "No CUDA GPUs are available"  # PyTorch's word, which is no word on the driver
 
 
 def check(args: Namespace, command: str, gpus: int) -> None:
@@ -80,8 +82,11 @@ def why_unusable() -> str | None:
         return None
     if environment.hides_gpus() or not [*DEVICES.glob("nvidia[0-9]*"), *DEVICES.glob("dxg")]:
         return None  # hidden on purpose, or not of this job
+    reason = why_not_started()
+    if reason == NONE_VISIBLE and (named := os.environ.get("CUDA_VISIBLE_DEVICES")):
+        return f"CUDA_VISIBLE_DEVICES={named} names no GPU that PyTorch finds here: correct it"
     return (
-        f"PyTorch {torch.__version__} cannot use the GPU here ({why_not_started()}): update its "
+        f"PyTorch {torch.__version__} cannot use the GPU here ({reason}): update its "
         f"driver, install a PyTorch for an older CUDA than {torch.version.cuda}"
     )
 

@@ -175,6 +175,18 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
     apply(checks.check, ["fairseq-generate", "data"])
 
 
+def test_a_gpu_that_is_named_and_not_here(monkeypatch, tmp_path):
+    """It is no fault of the driver's."""
+    broken_cuda(monkeypatch, tmp_path, "No CUDA GPUs are available")
+    assert "(No CUDA GPUs are available): update its driver" in refusal("fairseq-train", "data")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    sentence = refusal("fairseq-train", "data", "--fp16")
+    assert sentence == (
+        "CUDA_VISIBLE_DEVICES=5 names no GPU that PyTorch finds here: correct it, or add --cpu "
+        "without --fp16"
+    )
+
+
 def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
     (tmp_path / "version").touch()
     monkeypatch.setattr(gpus, "DRIVERS", [tmp_path / "version", tmp_path / "none"])
