@@ -27,7 +27,7 @@ def build(flags: Sequence[str]) -> Trainer:
 
 
 def configuration(flags: Sequence[str]) -> DictConfig:
-    """What fairseq-train reads from these flags.
+    """What fairseq-train reads from these flags, for this process alone.
 
     Import `macaron_fairseq.plugin` before, which makes fairseq know this package's models.
 
@@ -46,6 +46,8 @@ def configuration(flags: Sequence[str]) -> DictConfig:
         cfg = convert_namespace_to_omegaconf(args)
     if cfg.optimizer is None:
         raise UserError("fairseq-train needs an optimizer, too: add --optimizer adam, for example")
+    # Or fairseq would ask for the other processes, which it counts as it counts GPUs.
+    cfg.distributed_training.distributed_world_size = 1
     return cfg
 
 

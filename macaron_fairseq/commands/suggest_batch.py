@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
         flags, _ = command_line.parse(args.flags)
         if flags.max_tokens is not None:
             raise UserError("--max-tokens is what is looked for: leave it out of the flags")
+        flags.distributed_world_size = 1  # as the trainer has it, whatever it will be in training
         checks.check_devices(flags, "train")
         checks.check_optimizer(flags)
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])

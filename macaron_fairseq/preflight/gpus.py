@@ -29,7 +29,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
     """Refuse what this machine's GPUs, or their absence, rule out.
 
     Args:
-        args: fairseq's flags of precision, --cpu and --use-bmuf.
+        args: fairseq's flags of precision, --cpu, --distributed-world-size and --use-bmuf.
         command: of fairseq's, such as "train".
         gpus: how many there are to use.
 
@@ -52,7 +52,11 @@ def check(args: Namespace, command: str, gpus: int) -> None:
                 f"{'--cpu rules it out' if args.cpu else why_none()}: "
                 "leave it out to compute in fp32 on the CPU"
             )
-    if may_be_asked(gpus) and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
+    if (
+        may_be_asked(args, gpus)
+        and set(asked) & {*BF16}
+        and not torch.cuda.is_bf16_supported(False)
+    ):
         raise UserError(
             f"{flags[0]} needs a GPU of compute capability 8.0 or higher, and this one, "
             f"{torch.cuda.get_device_name()}, has {capability()}: use --fp16 instead"
@@ -63,12 +67,13 @@ def check(args: Namespace, command: str, gpus: int) -> None:
         )
 
 
-def may_be_asked(gpus: int) -> bool:
+def may_be_asked(args: Namespace, gpus: int) -> bool:
     """Whether there are GPUs that this process may ask what they can do.
 
     Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
     """
-    return gpus == 1 or (gpus > 1 and multiprocessing.parent_process() is not None)
+    is_alone = gpus == 1 or args.distributed_world_size == 1
+    return gpus > 0 and (is_alone or multiprocessing.parent_process() is not None)
 
 
 def capability() -> str:
@@ -83,8 +88,11 @@ def why_unusable() -> str | None:
     if environment.hides_gpus() or not [*DEVICES.glob("nvidia[0-9]*"), *DEVICES.glob("dxg")]:
         return None  # hidden on purpose, or not of this job
     reason = why_not_started()
-    if reason == NONE_VISIBLE and (named := os.environ.get("CUDA_VISIBLE_DEVICES")):
-        return f"CUDA_VISIBLE_DEVICES={named} names no GPU that PyTorch finds here: correct it"
+    if reason == NONE_VISIBLE:
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")  # unset where the job has no GPU
+        return named and (
+            f"CUDA_VISIBLE_DEVICES={named} names no GPU that PyTorch finds here: correct it"
+        )
     return (
         f"PyTorch {torch.__version__} cannot use the GPU here ({reason}): update its "
         f"driver, install a PyTorch for an older CUDA than {torch.version.cuda}"

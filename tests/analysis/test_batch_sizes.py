@@ -192,6 +192,16 @@ def test_command_prints_a_flag(data_bin, capsys):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])
 
 
+def test_gpus_beyond_the_first_are_left_alone(data_bin):
+    """fairseq's default is a process for each GPU, and nobody starts the others here.
+
+    On a GPU the trainer asks for them when it is made, and on a CPU when it draws batches.
+    """
+    flags = [str(data_bin), *FLAGS, "--max-tokens", "100", "--distributed-world-size", "2"]
+    batches = trainers.build(flags).get_train_iterator(1)
+    assert (batches.num_shards, batches.shard_id) == (1, 0)
+
+
 def test_what_is_looked_for_is_not_given():
     words = ["suggest-batch", "--", "data", "--cpu", "--max-tokens", "100"]
     with pytest.raises(UserError, match="--max-tokens is what is looked for: leave it out"):

@@ -100,6 +100,14 @@ def test_a_gpu_without_bf16(old_gpu):
     apply(checks.check, ["fairseq-train", "data", "--fp16"])
 
 
+def test_one_of_two_gpus_without_bf16(old_gpu, monkeypatch):
+    """A process that starts one for each GPU leaves it to them."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    apply(checks.check, ["fairseq-train", "data", "--bf16"])
+    sentence = refusal("fairseq-train", "data", "--bf16", "--distributed-world-size", "1")
+    assert "this one, Tesla V100, has 7.0" in sentence
+
+
 # --- fp16 ----------------------------------------------------------------------------------------
 
 
@@ -176,9 +184,9 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
 
 
 def test_a_gpu_that_is_named_and_not_here(monkeypatch, tmp_path):
-    """It is no fault of the driver's."""
+    """It is no fault of the driver's. A job without a GPU trains on the CPU, as in fairseq."""
     broken_cuda(monkeypatch, tmp_path, "No CUDA GPUs are available")
-    assert "(No CUDA GPUs are available): update its driver" in refusal("fairseq-train", "data")
+    apply(checks.check, ["fairseq-train", "data"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     sentence = refusal("fairseq-train", "data", "--fp16")
     assert sentence == (
