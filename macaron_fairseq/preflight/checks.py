@@ -183,6 +183,9 @@ def check_decoding(line: CommandLine) -> None:
     """Refuse models and data that the commands cannot decode or score; see `check`."""
     command, args = line.command, line.args
     refuse_below_1(args, "beam")
+    if command != "interactive":  # which opens no data set
+        subset = args.valid_subset if command == "validate" else args.gen_subset
+        binarised.refuse_truncated_folders(line.others, subset)
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
             "fairseq leaves out the last batch if the number of its sentences is not a multiple of "
@@ -201,9 +204,6 @@ def check_decoding(line: CommandLine) -> None:
             samples.refuse_too_long(line, state)
     if args.lm_path and not files.is_remote(args.lm_path):
         checkpoints.load_checked(Path(args.lm_path))
-    if command != "interactive":  # which opens no data set
-        subset = args.valid_subset if command == "validate" else args.gen_subset
-        binarised.refuse_truncated_folders(line.others, subset)
 
 
 def check_devices(args: Namespace, command: str) -> int:

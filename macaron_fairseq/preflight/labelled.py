@@ -5,7 +5,7 @@ Each check can go when its part of `test_fairseq_does_not_check_labels` fails, w
 """
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from macaron_fairseq.preflight import binarised
 SPECIAL = Dictionary()  # its symbols come before the labels
 
 
-def refuse_unfit(folder: Path, sets: Iterable[str], args: Namespace) -> None:
+def refuse_unfit(folder: Path, sets: Collection[str], args: Namespace) -> None:
     """Check what `--task sentence_prediction` is to learn.
 
     Args:
@@ -39,6 +39,7 @@ def refuse_unfit(folder: Path, sets: Iterable[str], args: Namespace) -> None:
             f"there is no {label}/dict.txt: binarise the labels by fairseq-preprocess "
             f"--only-source --destdir {label}"
         )
+    binarised.refuse_truncated(folder, sets)  # before they are opened
     for name in sets:
         counts = {}
         for text in ("input0", "input1"):

@@ -83,6 +83,15 @@ def test_what_can_be_learnt_is_taken(folder):
     refuse(folder, "--valid-subset", "train")
 
 
+@pytest.mark.parametrize("size", [0, 5, -1])
+@pytest.mark.parametrize("file", ["label/train.bin", "label/train.idx", "input1/valid.idx"])
+def test_files_that_were_cut_short(folder, file, size):
+    """They are named before one of them is opened."""
+    path = folder / file
+    path.write_bytes(path.read_bytes()[:size])
+    assert refusal(folder).startswith(f"{path} is truncated: it has ")
+
+
 def test_the_number_of_classes_is_needed(folder):
     assert refusal(folder, classes="").startswith("how many labels are there? Give --num-classes")
 

@@ -157,3 +157,9 @@ def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
     apply(checks.check, [*evaluate, str(positions + 1)])
     text_data(tmp_path, test=positions + 1)
     assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")
+    # How long it is can be asked of whole files only.
+    for name in ("test.bin", "test.idx"):
+        (tmp_path / name).write_bytes(b"")
+        said = refusal(*evaluate, positions + 1)
+        assert said.startswith(f"{tmp_path / name} is truncated: it has 0 bytes instead of ")
+        text_data(tmp_path, test=positions + 1)
