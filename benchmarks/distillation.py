@@ -209,6 +209,7 @@ def main(argv: list[str] | None = None) -> None:
     best = measure(args)
     rows = [[name, f"{x:.2f}", f"{x / best[WORD]:.2f}"] for name, x in best.items()]
     print(table(["losses", "seconds an update", f"of {WORD}"], rows))
+    print(f"{program.here()}, PyTorch {torch.__version__}; threads: {args.threads}")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def main() -> None:
     heads = ["particles", "side", "s on the clock", "s on the processor", "MiB"]
     print(table(heads, rows))
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
-    print(f"d = {args.dim}; load of the machine: {load}")
+    print(f"d = {args.dim}; load of the machine: {load}\n{program.here()}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 
 from harness import measuring, memory, program
@@ -209,9 +207,7 @@ def main() -> None:
             shutil.rmtree(folder)
     for row in rows:
         row["wmt14_minutes"] = row["seconds_all"] * WMT14_WORDS / words / 60
-    about = (
-        f"{date.today()}, {platform.machine()}, {cores} cores, Python {platform.python_version()}"
-    )
+    about = program.here()
     if args.json:
         corpus = {"lines": args.lines, "words": words, "merges": args.merges}
         result = {"about": about, "code": environment.code(), **corpus, "steps": rows}

@@ -12,6 +12,8 @@ from fairseq.data.language_pair_dataset import collate
 from fairseq.trainer import Trainer
 from harness import in_process
 
+from macaron_fairseq.model import bf16
+
 Batch = dict[str, Any]
 
 TINY = split(
@@ -68,8 +70,8 @@ class Device:
     @property
     def precisions(self) -> list[str]:
         """In which fairseq trains there."""
-        if not self.is_gpu:
-            return ["fp32", "bf16"]
+        if not self.is_gpu:  # some CPUs have no instructions for bf16
+            return ["fp32", *["bf16"] * bf16.is_fast_here()]
         return [x for x in PRECISIONS if x != "bf16" or torch.cuda.is_bf16_supported(False)]
 
     @property

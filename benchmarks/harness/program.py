@@ -1,10 +1,14 @@
 """What the program of a benchmark needs before PyTorch is loaded."""
 
 import argparse
+import platform
 import shlex
 import signal
 import sys
 from collections.abc import Callable
+from datetime import date
+
+from macaron_fairseq.common import environment
 
 
 def start(main: Callable[[], None]) -> None:
@@ -14,6 +18,12 @@ def start(main: Callable[[], None]) -> None:
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def here() -> str:
+    """The date, the machine and Python, as they belong below a table."""
+    machine = f"{environment.cpu_model()}, {environment.available_cores()} cores"
+    return f"{date.today()}, {machine}, Python {platform.python_version()}"
 
 
 def flags(text: str) -> str:

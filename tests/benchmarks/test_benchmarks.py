@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import date
 
 import ablation
 import distillation
@@ -698,13 +699,15 @@ def test_each_loss_of_distillation_is_measured(capsys):
     sizes = ["--types", "60", "--sentences", "2", "--length", "5", "--repetitions", "1"]
     archs = ["--student", "macaron_transformer_student_tiny", "--teacher", "transformer_tiny"]
     distillation.main([*archs, *sizes])
-    rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines()[2:]]
+    *lines, machine = capsys.readouterr().out.splitlines()
+    rows = [line.split("|")[1:4] for line in lines[2:]]
     names = ["no teacher", "word level"]
     names += [f"word level and trajectory on {spans}" for spans in ("words", "tokens")]
     names.append("no teacher, its own vocabulary")
     names += [f"across vocabularies by {kind}" for kind in ("sra", "uld", "mined")]
     assert [row[0].strip() for row in rows] == names
     assert float(rows[1][2]) == 1
+    assert machine.startswith(f"{date.today()}, ") and machine.endswith("; threads: 1")
 
 
 def test_a_student_across_vocabularies_splits_the_words_that_it_does_not_have():
