@@ -6,6 +6,7 @@ are on one side of the diagonal: there the blocks' eigenvalues are all of J's. I
 self-attention they are not. The largest singular value is that of the whole sentence's J.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -117,7 +118,6 @@ def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) 
     matrix = LinearOperator(
         (size, size), on_arrays(forwards), on_arrays(backwards), dtype=start.numpy().dtype
     )
-    found = svds(
-        matrix, k=1, v0=start.numpy().ravel(), tol=TOLERANCE, return_singular_vectors=False
-    )
+    tolerance, v0 = math.sqrt(TOLERANCE), start.numpy().ravel()  # SciPy squares what it is given
+    found = svds(matrix, k=1, v0=v0, tol=tolerance, return_singular_vectors=False)
     return float(found[0])

@@ -34,7 +34,8 @@ class Running:
         if not self.count:
             return {"mean": None, "sd": None, "n": 0}
         sd = rounded(np.sqrt(self.squares / (self.count - 1))) if self.count > 1 else None
-        return {"mean": rounded(self.mean), "sd": sd, "n": self.count}
+        # Means are subtracted from others, and may differ by much less than their size.
+        return {"mean": rounded(self.mean, 12), "sd": sd, "n": self.count}
 
 
 def finite_mean(values: Iterable[float]) -> float | None:
@@ -86,6 +87,6 @@ class Histogram:
         return rounded(np.interp(q, below, self.edges))
 
 
-def rounded(x: float) -> float:
-    """To six digits, which is more than the figures are worth."""
-    return float(f"{x:.6g}")
+def rounded(x: float, digits: int = 6) -> float:
+    """To so many digits; six are more than most figures are worth."""
+    return float(f"{x:.{digits}g}")

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
 
 from macaron_fairseq.analysis import anatomy, integrators
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
@@ -275,13 +274,13 @@ def step_figures(move: Move) -> dict[str, Tensor]:
     x, a = move.before.double(), move.added.double()
     length = x.norm(dim=-1)
     direction = x / length[:, None]
-    tangential = a - (a * direction).sum(-1, keepdim=True) * direction
+    radial = (a * direction).sum(-1, keepdim=True)
     # The arc sine of half the chord is exact where the arc cosine is not, at small angles.
     after = move.after.double()
     chord = (after / after.norm(dim=-1, keepdim=True) - direction).norm(dim=-1)
     return {
         "step": a.norm(dim=-1) / length,
-        "step_cosine": cosine_similarity(a, x, dim=-1),
-        "velocity": tangential.norm(dim=-1) / length,
+        "step_cosine": radial.squeeze(-1) / a.norm(dim=-1),
+        "velocity": (a - radial * direction).norm(dim=-1) / length,
         "turn": 2 * RADIAN * torch.asin((chord / 2).clamp(max=1)),
     }

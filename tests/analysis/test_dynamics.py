@@ -221,6 +221,7 @@ def test_which_models_are_known():
         ((0, 4), (3, -4), (1.25, -0.8, 0.75, 90)),
         ((0, 4), (0, -8), (2, -1, 0, 180)),
         ((1, 0), (0, 1e-7), (1e-7, 0, 1e-7, math.degrees(1e-7))),
+        ((1, 0), (3e-10, 4e-10), (5e-10, 0.6, 4e-10, math.degrees(4e-10))),
     ],
 )
 def test_step_figures(x, a, expected):
@@ -228,6 +229,12 @@ def test_step_figures(x, a, expected):
     figures = trajectories.step_figures(trajectories.Move(x, a, x + a))
     names = ("step", "step_cosine", "velocity", "turn")
     assert [figures[name].item() for name in names] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_what_adds_nothing_has_no_direction():
+    x, nothing = torch.ones(1, 2), torch.zeros(1, 2)
+    figures = trajectories.step_figures(trajectories.Move(x, nothing, x))
+    assert figures["step_cosine"].isnan() and not figures["step"] and not figures["turn"]
 
 
 def test_turn_is_to_the_state_after_the_layer_norm():
@@ -417,6 +424,14 @@ def test_what_does_nothing_has_the_singular_value_0():
     assert found == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+def test_what_stretches_all_alike_has_its_factor(dtype):
+    """It gives Lanczos no second vector."""
+    x = torch.ones(6, 1, 4, dtype=dtype, requires_grad=True)
+    found = jacobians.largest_singular_value(lambda y: 2 * y, x, torch.Generator().manual_seed(1))
+    assert found == pytest.approx(2)
+
+
 @pytest.mark.parametrize("name", ["encoder ffn", *CAUSAL])
 def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
     field, x = fields[name]
@@ -533,6 +548,16 @@ def test_running_figures_are_those_of_all_values():
     assert found["mean"] == pytest.approx(values.mean(), rel=1e-5)
     assert found["sd"] == pytest.approx(values.std(ddof=1), rel=1e-5)
     assert found["n"] == 308
+
+
+def test_means_can_be_subtracted():
+    """Those of lengths after a LayerNorm differ by less than a millionth of their size."""
+    means = []
+    for x in ([1 + 1e-8, 1 + 3e-8], [1 + 2e-8, 1 + 6e-8]):
+        figures = running_statistics.Running()
+        figures.add(x)
+        means.append(figures.figures()["mean"])
+    assert means[1] - means[0] == pytest.approx(2e-8, rel=1e-3)
 
 
 def test_running_figures_of_little():

@@ -6,12 +6,33 @@ from scipy.integrate import quad
 
 from macaron_fairseq import UserError
 from macaron_fairseq.analysis import measures
-from macaron_fairseq.analysis.particles.metastability import first_clusters, mean_field, staircase
+from macaron_fairseq.analysis.particles.metastability import (
+    first_clusters,
+    mean_field,
+    modes,
+    staircase,
+)
 from macaron_fairseq.analysis.particles.systems import System
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 # Dynamic metastability.
+
+
+@pytest.mark.parametrize(
+    ("density", "cells"),
+    [
+        ([0, 0, 1, 5, 5, 9, 3, 0, 0, 0, 0, 0], [5]),  # after a shoulder
+        ([0, 0, 3, 9, 5, 5, 1, 0, 0, 0, 0, 0], [3]),  # before one
+        ([0, 0, 1, 9, 9, 9, 1, 0, 0, 0, 0, 0], [4]),  # the middle of a plateau
+        ([9, 9, 1, 0, 0, 0, 0, 8, 0, 0, 0, 9], [0, 7]),  # across 0
+        ([2, 9, 2, 0, 3, 0, 0, 0, 0, 0, 2, 0], [1]),  # not above twice the mean
+        ([1] * 12, []),
+    ],
+)
+def test_maxima_of_a_density(density, cells):
+    found = modes.maxima(np.array(density, float))
+    assert found == pytest.approx((np.array(cells) + 0.5) * 2 * np.pi / 12)
 
 
 @pytest.mark.parametrize("name", ["usa-scaled", "sa"])

@@ -761,15 +761,22 @@ def test_gradients_of_chunks_in_half_precision_are_added_up_in_full(dtype, monke
     torch.testing.assert_close(found[0].float(), torch.full((4,), 3000.0), rtol=4e-3, atol=0)
 
 
-def test_large_features_in_fp16_do_not_overflow():
-    """A chunk of 2,000 rows of 16, whose gradients are all of one type."""
-    states = torch.full((2000, 4), 16.0, dtype=torch.float16, requires_grad=True)
+@pytest.mark.parametrize("temperature", [1, 0.125])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_large_features_in_fp16_do_not_overflow(dtype, temperature):
+    """A chunk of 2,000 rows of 16, whose gradients are all of one type.
+
+    Means of states are fp32 also where the weight is fp16, and so is their product with it.
+    """
+    states = torch.full((2000, 4), 16.0, dtype=dtype, requires_grad=True)
     weight = torch.zeros(5, 4, dtype=torch.float16, requires_grad=True)
 
     def loss(some):
-        return -(some @ weight.t()).float().log_softmax(1)[:, 0].sum()
+        logits = (some.half() @ weight.t()).float()
+        return -(logits / temperature).log_softmax(1)[:, 0].sum()
 
-    (found,) = torch.autograd.grad(chunked_sum(loss, weight, [weight], states), [weight])
+    total = chunked_sum(loss, weight, [weight], states, steepest=1 / temperature)
+    (found,) = torch.autograd.grad(total, [weight], torch.tensor(temperature))
     torch.testing.assert_close(found[0].float(), torch.full((4,), -25_600.0), rtol=2e-3, atol=0)
 
 

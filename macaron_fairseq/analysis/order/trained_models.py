@@ -11,6 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -184,4 +185,4 @@ def measure(
 
 def medians(of_sentences: list[list[Tensor]]) -> list[float]:
     """The median over all tokens for each h."""
-    return [torch.cat(x).median().item() for x in zip(*of_sentences, strict=True)]
+    return [float(np.median(torch.cat(x).cpu())) for x in zip(*of_sentences, strict=True)]

@@ -16,6 +16,7 @@ def chunked_sum(
     parameters: Sequence[Tensor],
     states: Tensor,
     *constants: Tensor,
+    steepest: float = 1.0,
 ) -> Tensor:
     """The sum, in fp32 at least. Logits and their gradients are there for some rows alone.
 
@@ -25,13 +26,15 @@ def chunked_sum(
         parameters: what the loss computes with and is learnt.
         states: the student's, (rows, dim).
         constants: (rows, ...), which have no gradient.
+        steepest: the most that a gradient by a logit may be.
     """
     parts = chunks(len(states), weight)
 
     def loss_of(some: Tensor, rows: slice) -> Tensor:
         return loss(some, *(x[rows] for x in constants))
 
-    return ChunkedSum.apply(loss_of, parts, states, *parameters)
+    scale = SCALE / max(steepest, 1.0)
+    return ChunkedSum.apply(loss_of, parts, scale, states, *parameters)
 
 
 class ChunkedSum(torch.autograd.Function):
@@ -42,14 +45,16 @@ class ChunkedSum(torch.autograd.Function):
         ctx: Any,
         loss_of: Callable[[Tensor, slice], Tensor],
         parts: Sequence[slice],
+        most: float,
         states: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
         """Add up the loss, and its gradients times a scale, as `LinearGradients` has it."""
         dtype = torch.promote_types(states.dtype, torch.float32)
         total, by_states = states.new_zeros((), dtype=dtype), torch.empty_like(states)
-        scale = torch.full_like(total, SCALE)
-        if states.dtype == torch.float16 and states.numel():  # or the weight's could leave it
+        scale = torch.full_like(total, most)
+        is_half = any(x.dtype == torch.float16 for x in (states, *parameters))
+        if is_half and states.numel():  # or the weight's gradient could leave fp16
             largest = torch.linalg.vector_norm(states, torch.inf, dtype=dtype)
             scale *= LARGEST_FEATURE / largest.clamp_min(LARGEST_FEATURE)
         by_parameters = [torch.zeros_like(x, dtype=dtype) for x in parameters]
@@ -69,8 +74,8 @@ class ChunkedSum(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, sum_grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the kept gradients; two arguments have none."""
+        """Scale the kept gradients; three arguments have none."""
         scale, *gradients = ctx.saved_tensors
         share = sum_grad / scale
         found = (x * share for x in gradients)
-        return None, None, *(x.to(y) for x, y in zip(found, ctx.dtypes, strict=True))
+        return None, None, None, *(x.to(y) for x, y in zip(found, ctx.dtypes, strict=True))

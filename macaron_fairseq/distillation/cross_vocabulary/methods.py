@@ -89,8 +89,9 @@ class Sra(Maps):
             z = student.logits(ours, self.student_types), teacher.logits(theirs, self.teacher_types)
             return losses.divergence(*z, self.temperature)
 
-        weight = student.model.decoder.output_projection.weight
-        found = chunked_sum(divergence, weight, student.learnt(), ours[there], theirs[there])
+        weight, pairs = student.model.decoder.output_projection.weight, (ours[there], theirs[there])
+        steepest = 1 / self.temperature
+        found = chunked_sum(divergence, weight, student.learnt(), *pairs, steepest=steepest)
         return found / len(members[0])
 
 
@@ -160,11 +161,12 @@ class MinEd:
         states, learnt = student.outputs(), student.learnt()
         row, place, column = matched
         pairs = states[row, place], teacher.outputs()[row, column]
-        taught = chunked_sum(divergence, wider(student, teacher), learnt, *pairs)
+        steepest = 1 / self.temperature
+        taught = chunked_sum(divergence, wider(student, teacher), learnt, *pairs, steepest=steepest)
         row, place, _ = alone
         weight = student.model.decoder.output_projection.weight
-        untaught = chunked_sum(nll, weight, learnt, states[row, place], target[row, place])
-        return taught + untaught
+        pairs = states[row, place], target[row, place]
+        return taught + chunked_sum(nll, weight, learnt, *pairs, steepest=steepest)
 
     def match(self, read: list[int], others: list[int]) -> list[int]:
         """Which of the teacher's positions those of the student's meet, see `matches`."""

@@ -73,12 +73,15 @@ def predicted_angles(mu: complex, k: int) -> Floats:
 
 
 def maxima(density: Floats) -> Floats:
-    """The angles of all maxima above twice the mean, ascending.
+    """The angles of all maxima above twice the mean, ascending; of a plateau, its middle.
 
     Args:
         density: in cells of the same width from 0 to 2 pi, (m,).
     """
-    width = 2 * np.pi / len(density)
-    higher = (density > np.roll(density, 1)) & (density >= np.roll(density, -1))
-    tops = np.flatnonzero(higher & (density > 2 * density.mean()))
-    return np.asarray((tops + 0.5) * width)
+    starts = np.flatnonzero(density != np.roll(density, 1))  # of runs of equal cells
+    lengths = (np.roll(starts, -1) - starts) % len(density)
+    heights = density[starts]
+    is_top = (heights > np.roll(heights, 1)) & (heights > np.roll(heights, -1))
+    is_top &= heights > 2 * density.mean()
+    middles = (starts + lengths / 2)[is_top] % len(density)
+    return np.sort(middles) * (2 * np.pi / len(density))
