@@ -138,8 +138,13 @@ def refuse_place(path: Path, within: bool = False) -> None:
         raise UserError(f"cannot write to {existing}: name another folder")
 
 
+# Of files that take long to read. A small one could change twice before its time does.
+LARGE = 2**26
+HASHES: dict[tuple[int, int, int, int], str] = {}
+
+
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal.
+    """The SHA-256 of a file, in hexadecimal; of a large one that stayed as it was, read once.
 
     Raises:
         UserError: if it cannot be read.
@@ -147,11 +152,18 @@ def sha256(path: Path) -> str:
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
+            state = os.fstat(file.fileno())
+            key = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+            if key in HASHES:
+                return HASHES[key]
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return digest.hexdigest()
+    found = digest.hexdigest()
+    if state.st_size >= LARGE:
+        HASHES[key] = found
+    return found
 
 
 # Names that a system gives to what a program has open. It may be a file with other content.
@@ -247,23 +259,19 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
 
     Args:
         path: of the file.
-        keep_partial: keep PATH.part after an error, as the result of a long work. Other processes
-            that would begin the same work are then refused.
+        keep_partial: keep PATH.part after an error, as the result of a long work.
 
     Raises:
-        UserError: if another process is at the same long work, or has begun to write the file
-            since.
+        UserError: if another process writes the file; without locks, if one has begun to since.
     """
     partial = partial_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if keep_partial:
-        refuse_busy(partial, path)
+    refuse_busy(partial, path)
     partial.unlink(missing_ok=True)  # another process may have it open, and goes on with its own
     with partial.open("xb") as file:
         try:
-            if keep_partial:
-                with suppress(locks.NoLocksError):
-                    locks.claim(file)
+            with suppress(locks.NoLocksError):
+                locks.claim(file)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -282,7 +290,7 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
 
 
 def refuse_busy(partial: Path, path: Path) -> None:
-    """Raise a `UserError` if another process writes this file for a long time."""
+    """Raise a `UserError` if another process writes this file for some seconds."""
     unlocked = FileNotFoundError, PermissionError, locks.NoLocksError
     with suppress(*unlocked), partial.open("r+b") as file:
         if not locks.claim(file):

@@ -33,8 +33,8 @@ def tokenize(
         workers: processes; None: one for each core.
 
     Raises:
-        UserError: before anything is written, for a file that is missing or named twice; or for
-            one that cannot be read or written.
+        UserError: before anything is written, for a file that is missing, not UTF-8 or named
+            twice; or for one that cannot be read or written.
     """
     refuse_mistakes([(source, output) for _, source, output in texts])
     pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
@@ -43,6 +43,8 @@ def tokenize(
     if workers is not None and workers < 1:
         raise UserError(f"workers is {workers}: give 1 or more")
     workers = workers or environment.available_cores()
+    for _, source, _ in texts:
+        text_lines.refuse_other_encodings(source)
     for language, source, output in texts:
         # A bar would stand between the lines of a text that goes to a terminal.
         on_terminal = files.is_stdout(output) and files.is_terminal(sys.stdout)

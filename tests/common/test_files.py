@@ -1,5 +1,6 @@
 """Reading and writing files, and what the commands say where a disk is full."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.paths import ROOT
@@ -282,12 +284,26 @@ def test_the_bytes_of_a_path_that_is_no_text_do_not_cost_the_result(tmp_path):
     assert json.loads(path.read_bytes()) == {"command": "order -o x\udce4"}
 
 
+def test_a_large_file_is_hashed_once(tmp_path, monkeypatch):
+    """Reports ask for a checkpoint's hash with each test set."""
+    monkeypatch.setattr(files, "LARGE", 8)
+    path = tmp_path / "checkpoint.pt"
+    for content in (b"8 bytes.", b"8 others"):
+        path.write_bytes(content)
+        os.utime(path, ns=(0, int(content[2])))
+        expected = hashlib.sha256(content).hexdigest()
+        assert files.sha256(path) == expected
+        with monkeypatch.context() as unread:
+            unread.setattr(hashlib, "sha256", lambda: SimpleNamespace())
+            assert files.sha256(path) == expected
+
+
 def test_text_that_is_too_long_for_a_name_is_no_file():
     assert not files.is_there("word " * 1000)
 
 
 def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
-    """The one that began last ends with all that is its own."""
+    """The one that began last ends with all that is its own. So it is also without locks."""
     path = tmp_path / "out"
     sentence = "^another process has begun to write .*out, too: start this again once that one has"
     with pytest.raises(UserError, match=sentence), files.written(path) as first:
@@ -298,13 +314,14 @@ def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
     assert path.read_bytes() == b"second"
 
 
-def test_who_has_written_a_file_for_hours_is_not_disturbed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("keep_partial", [False, True])
+def test_who_has_written_a_file_for_hours_is_not_disturbed(keep_partial, tmp_path, monkeypatch):
     """By the same command in another job of an array; one that was killed leaves the way free."""
     monkeypatch.setattr(locks, "SECONDS", 0)
     path, ends = tmp_path / "out", multiprocessing.get_context("fork").Event()
 
     def write():
-        with files.written(path, keep_partial=True) as file:
+        with files.written(path, keep_partial=keep_partial) as file:
             file.write(b"of hours")
             file.flush()
             ends.wait(60)
@@ -315,12 +332,12 @@ def test_who_has_written_a_file_for_hours_is_not_disturbed(tmp_path, monkeypatch
         assert other.is_alive()
         time.sleep(0.01)
     refused = pytest.raises(UserError, match=r"is writing .*out: wait until it ends")
-    with refused, files.written(path, keep_partial=True):
+    with refused, files.written(path, keep_partial=keep_partial):
         pass
     ends.set()
     other.join()
     assert path.read_bytes() == b"of hours"
     files.partial_of(path).write_bytes(b"of one that was killed")
-    with files.written(path, keep_partial=True) as file:
+    with files.written(path, keep_partial=keep_partial) as file:
         file.write(b"new")
     assert path.read_bytes() == b"new"

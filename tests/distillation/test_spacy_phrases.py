@@ -122,6 +122,9 @@ def test_mistakes(blank, tmp_path, monkeypatch):
         return sentence_of(lambda: cli.main(words))
 
     assert "--spacy no_such is not an installed pipeline of spaCy ([E050]" in refusal("no_such")
+    (tmp_path / "text").write_bytes(b"er is new\nna\xefve\n")
+    assert "text, line 2 is not UTF-8" in refusal("no_such")  # before hours of work
+    (tmp_path / "text").write_text("er is new\n")
     blank.to_disk(tmp_path / "blank")
     assert "does not tag and parse: give a pipeline that does" in refusal(tmp_path / "blank")
     spacy.blank("xx").to_disk(tmp_path / "xx")

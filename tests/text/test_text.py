@@ -425,6 +425,15 @@ def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
         [*corpus.process(blocks, Pipeline(["lowercase"], "en"), workers)]
 
 
+def test_a_bad_line_is_named_before_anything_is_written(tmp_path):
+    (tmp_path / "good").write_bytes(b"fine\n")
+    (tmp_path / "bad").write_bytes(b"fine\n" * 9 + b"na\xefve\n")
+    texts = [("en", tmp_path / name, tmp_path / f"{name}.out") for name in ("good", "bad")]
+    with pytest.raises(UserError, match=r"bad, line 10 is not UTF-8"):
+        corpus.tokenize(texts, ["lowercase"], workers=1)
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["bad", "good"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_carriage_return_within_a_line_is_refused_where_it_stays(workers, tmp_path):
     """fairseq would begin a line there; most steps take it for white space."""

@@ -139,6 +139,7 @@ def write(text: Path, output: Path, model: str) -> int:
         UserError: as `load` and `lines` do, or if a file cannot be read or written.
     """
     files.refuse_output([text], output)
+    text_lines.refuse_other_encodings(text)
     pipeline = load(model)
     found = lines(text_lines.read_lines(text), pipeline, model)
     with bar("finding phrases", " lines", items=found) as shown:

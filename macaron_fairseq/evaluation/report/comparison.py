@@ -5,6 +5,7 @@ the definitions are compare-mt's. A system is a translation of a test set: a lis
 of each line's words. sacreBLEU computes all BLEU.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,12 @@ def words_of(lines: Sequence[str], language: str, lowercase: bool) -> list[Words
     tokens = map(split, lines)
     if not has_spaces(language):
         tokens = map(split_characters, tokens)
-    return [(line.lower() if lowercase else line).split() for line in tokens]
+    return [interned(line.lower() if lowercase else line) for line in tokens]
+
+
+def interned(line: str) -> Words:
+    """The words of a line; a word is kept once, however many runs have it."""
+    return [*map(sys.intern, line.split())]
 
 
 def groups(starts: Sequence[int]) -> list[Group]:

@@ -64,7 +64,7 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
 
     def words(lines: Sequence[str]) -> list[Words]:
         if scored.of_tokens:
-            return [line.split() for line in lines]
+            return [*map(comparison.interned, lines)]
         return comparison.words_of(lines, target, scored.lowercase)
 
     def bleu(effective_order: bool) -> BLEU:
