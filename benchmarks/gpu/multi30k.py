@@ -34,7 +34,7 @@ FLAGS = [
 ]
 # What else the loss depends on than the flags: precision is the device's, and one takes part.
 HALF = ["--memory-efficient-fp16", *ONE_GPU]
-WHERE = {"cuda": HALF, "fake": HALF, "cpu": ["--cpu"]}
+WHERE = {"cuda": HALF, "fake": HALF, "cpu": ["--cpu", *ONE_GPU]}
 MADE_PAIRS = {"train": 29_000, "valid": 1_014}
 MADE_TYPES = 4000
 TIMEOUT = 600

@@ -31,7 +31,8 @@ EXACT = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.
 OURS = [*MACARON, *CHUNKED, "--task", "macaron_translation"]
 # fairseq alone: its layers, its criterion, its optimizer.
 FAIRSEQS = [*STOCK, *EXACT, "--task", "translation"]
-ONE_GPU = ["--distributed-world-size", "1"]  # fairseq-train takes all that it finds
+# fairseq-train takes all that it finds, and starts as many processes on a CPU.
+ONE_GPU = ["--distributed-world-size", "1"]
 PRECISIONS = {
     "fp32": [],
     "fp16": ["--fp16", "--fp16-init-scale", "128"],

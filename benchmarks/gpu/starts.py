@@ -45,7 +45,7 @@ def look(device: Device, spoil: bool) -> Outcome:
 def start(device: Device, asked: str, given: str) -> str:
     """Train with some flags, and say whether that started, and saved weights as was asked."""
     save = device.folder / "starts" / (given.replace(" ", "") or "none")
-    where = ONE_GPU if device.is_gpu else ["--cpu"]
+    where = [*ONE_GPU, *["--cpu"] * (not device.is_gpu)]
     done = commands.run(commands.training(device, save, *where, *given.split()))
     file = save / "checkpoint_last.pt"
     if done.returncode or not file.is_file():

@@ -150,12 +150,12 @@ def run(device: Device, name: str, *words: object) -> Run:
         UserError: if it fails, with the end of what it printed.
     """
     threads = {name: str(device.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    one_gpu = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] if device.gpu else ""
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
         peaks = Path(folder, "peaks.json")
         process = subprocess.Popen(
             [sys.executable, CHILD, peaks, name, *map(str, words)],
-            env={**NO_PLANS, **os.environ, **threads, **(one_gpu if device.gpu else {})},
+            env={**NO_PLANS, **os.environ, **threads, "CUDA_VISIBLE_DEVICES": gpu},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

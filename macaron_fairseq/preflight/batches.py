@@ -2,7 +2,8 @@
 
 Where memory runs out, fairseq-train logs pages of figures and goes on with the next batch. Where it
 cannot go on, and in fairseq's commands that decode, there is a traceback. So there is where a
-sentence is longer than a batch may be. This can go when fairseq says what to change.
+sentence is longer than a batch may be. Of several processes one would go on alone, and the others
+wait for it. This can go when fairseq says what to change.
 """
 
 import logging
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.multiprocessing import ProcessRaisedException
 
 from macaron_fairseq.preflight.command_line import CommandLine
 
@@ -34,7 +36,10 @@ TOO_LONG = re.compile(r"should not exceed max_tokens=(\d+)")  # an AssertionErro
 
 
 class Advice(logging.Filter):
-    """Of fairseq's log: before the first record that tells of memory, this says what to lower."""
+    """Of fairseq's log: before the first record that tells of memory, this says what to lower.
+
+    Where several processes train together, the one that leaves out a batch ends.
+    """
 
     was_given = False
 
@@ -43,7 +48,14 @@ class Advice(logging.Filter):
         if "Ran out of memory" in str(record.msg) and not self.was_given:
             self.was_given = True
             logger.error(TRAIN)
+        if "attempting to recover from OOM" in str(record.msg) and has_others():
+            raise SystemExit(f"a batch did not fit, and the other processes need it. {TRAIN}")
         return True
+
+
+def has_others() -> bool:
+    """Whether this process trains together with others."""
+    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
 def explain(line: CommandLine) -> None:
@@ -63,9 +75,14 @@ def instead_of_traceback(sentence: str, others: Callable[..., Any]) -> Callable[
     """
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, torch.OutOfMemoryError):
+        # Of another process there is only the text of its traceback.
+        is_others = isinstance(error, ProcessRaisedException)
+        is_memory = is_others and "torch.OutOfMemoryError: " in str(error)
+        if isinstance(error, torch.OutOfMemoryError) or is_memory:
             print(sentence, file=sys.stderr)
-        elif isinstance(error, AssertionError) and (limit := TOO_LONG.search(str(error))):
+        elif (is_others or isinstance(error, AssertionError)) and (
+            limit := TOO_LONG.search(str(error))
+        ):
             print(
                 f"a sentence is longer than the {limit[1]} tokens that a batch may have: give a "
                 "greater --max-tokens (--max-tokens-valid for the sets to validate with)",

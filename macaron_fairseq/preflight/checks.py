@@ -63,6 +63,7 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
     folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     refuse_lost_buckets(args)
+    ranks.refuse_one_for_each_gpu(args)
     ranks.check(args, os.environ, gpu_count)
     refuse_two_beginnings(args)
     for path in command_line.to_restore(args):

@@ -53,7 +53,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
                 "leave it out to compute in fp32 on the CPU"
             )
     if (
-        may_be_asked(args, gpus)
+        may_be_asked(args, command, gpus)
         and set(asked) & {*BF16}
         and not torch.cuda.is_bf16_supported(False)
     ):
@@ -67,12 +67,13 @@ def check(args: Namespace, command: str, gpus: int) -> None:
         )
 
 
-def may_be_asked(args: Namespace, gpus: int) -> bool:
+def may_be_asked(args: Namespace, command: str, gpus: int) -> bool:
     """Whether there are GPUs that this process may ask what they can do.
 
     Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
     """
-    is_alone = gpus == 1 or args.distributed_world_size == 1
+    # fairseq's other commands start one alone, unless they are told.
+    is_alone = gpus == 1 or (args.distributed_world_size or 2 * (command == "train")) <= 1
     return gpus > 0 and (is_alone or multiprocessing.parent_process() is not None)
 
 

@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
+import torch
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from macaron_fairseq.common.errors import UserError
@@ -35,6 +36,12 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     by_torchrun = is_by_torchrun(environ)
     launcher = "torchrun" if by_torchrun else "srun"
     started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
+    if by_torchrun and args.distributed_world_size not in (None, started):
+        raise UserError(
+            f"torchrun started {started} processes, and --distributed-world-size is "
+            f"{args.distributed_world_size}, which fairseq would ignore: give it as many on each "
+            "node as there are together"
+        )
     by_mpirun = max(int(environ.get(name) or 1) for name in MPI)
     if started == 1 and by_mpirun > 1 and not by_torchrun and not args.distributed_init_method:
         raise UserError(
@@ -60,6 +67,20 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
         raise UserError(
             f"srun started {started} processes, which fairseq connects only by a port that it is "
             "told: pass --distributed-port N, the same free port for all"
+        )
+
+
+def refuse_one_for_each_gpu(args: Namespace) -> None:
+    """Raise a `UserError` if fairseq would start processes on the CPU, one for each GPU here.
+
+    That is its default, and they could not talk to each other.
+    """
+    gpus = torch.cuda.device_count()
+    is_told = args.distributed_world_size or args.distributed_init_method
+    if args.cpu and gpus > 1 and not is_told:
+        raise UserError(
+            f"with --cpu, too, fairseq starts a process for each of the {gpus} GPUs here: add "
+            "--distributed-world-size 1"
         )
 
 

@@ -1,14 +1,17 @@
 """A batch that does not fit, into memory or --max-tokens: fairseq's commands say what to do."""
 
+import inspect
 import logging
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 from helpers.commands import apply
 from helpers.small import NO_DROPOUT
 from helpers.toy_corpus import train
+from torch.multiprocessing import ProcessRaisedException
 
 from macaron_fairseq.preflight import batches
 
@@ -60,6 +63,44 @@ def test_a_command_that_ends_says_what_to_lower(command, flags, monkeypatch, cap
     assert others and not capsys.readouterr().err
 
 
+def test_a_process_that_others_wait_for_ends_where_memory_does(monkeypatch):
+    """fairseq's would go on without the batch, and the others' sums would meet another's."""
+    advice = batches.Advice()
+    record = logging.makeLogRecord(
+        {"msg": "attempting to recover from OOM in forward/backward pass"}
+    )
+    assert advice.filter(record)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    assert advice.filter(record)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(SystemExit, match=r"the other processes need it.*halve --max-tokens"):
+        advice.filter(record)
+
+
+def without_memory(number):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def with_a_long_sentence(number):
+    raise AssertionError("sentence at index 3 of size 9 should not exceed max_tokens=5")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(without_memory, "halve --max-tokens"), (with_a_long_sentence, "longer than the 5 tokens")],
+)
+def test_the_process_of_a_gpu_says_it_too(function, said, monkeypatch, capfd):
+    others = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
+    apply(batches.explain, ["fairseq-train", "data"])
+    with pytest.raises(ProcessRaisedException) as failed:
+        torch.multiprocessing.start_processes(function, nprocs=1, start_method="fork")
+    capfd.readouterr()
+    sys.excepthook(type(failed.value), failed.value, None)
+    assert said in capfd.readouterr().err and not others
+
+
 def test_other_programs_keep_their_tracebacks(monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = sys.excepthook
@@ -79,8 +120,7 @@ def test_a_sentence_longer_than_a_batch_ends_with_the_flag_to_raise(data_bin, tm
 
 def test_fairseqs_trainer_logs_that_memory_ran_out(caplog):
     """With the words that the advice waits for."""
-    from fairseq.trainer import Trainer
-
+    assert "attempting to recover from OOM" in inspect.getsource(Trainer.train_step)
     with caplog.at_level(logging.WARNING):
         Trainer._log_oom(SimpleNamespace(), RuntimeError("CUDA out of memory"))
     assert any("Ran out of memory" in record.message for record in caplog.records)

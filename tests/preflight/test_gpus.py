@@ -106,6 +106,7 @@ def test_one_of_two_gpus_without_bf16(old_gpu, monkeypatch):
     apply(checks.check, ["fairseq-train", "data", "--bf16"])
     sentence = refusal("fairseq-train", "data", "--bf16", "--distributed-world-size", "1")
     assert "this one, Tesla V100, has 7.0" in sentence
+    assert "this one, Tesla V100" in refusal("fairseq-interactive", "data", "--bf16")
 
 
 # --- fp16 ----------------------------------------------------------------------------------------

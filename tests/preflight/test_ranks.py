@@ -15,6 +15,7 @@ from fairseq.dataclass.configs import (
 )
 from fairseq.distributed.utils import infer_init_method
 from fairseq.models import DistributedFairseqModel, build_model
+from helpers.commands import apply, refusal
 from helpers.launchers import SRUN, TORCHRUN
 from helpers.small import (
     NO_DROPOUT,
@@ -27,6 +28,7 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from macaron_fairseq import UserError
 from macaron_fairseq.preflight import (
+    checks,
     ranks,
 )
 
@@ -107,6 +109,7 @@ def test_fairseq_has_no_distributed_data_parallel_on_a_cpu():
         (dict(environ=SRUN, gpus=8), "pass --distributed-port"),
         (dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1), "mpirun started 2 processes"),
         (dict(environ={"PMI_SIZE": "4"}, gpus=8), "start them with torchrun"),
+        (dict(environ=TORCHRUN, gpus=8, world_size=16), "2 processes, and .*-size is 16"),
     ],
 )
 def test_refused(flags, sentence):
@@ -135,6 +138,25 @@ def test_refused(flags, sentence):
 )
 def test_left_alone(flags):
     check(**flags)
+
+
+def test_fairseq_counts_gpus_on_a_cpu_too(monkeypatch):
+    """What starts processes is not told of --cpu."""
+    config = inferred(monkeypatch, {}, world_size=2)
+    assert (config.distributed_world_size, config.distributed_num_procs) == (2, 2)
+
+
+def test_a_cpu_next_to_two_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    sentence = refusal("fairseq-train", "data", "--cpu")
+    assert sentence.endswith("for each of the 2 GPUs here: add --distributed-world-size 1")
+    for flags in (
+        ["--distributed-world-size", "1"],
+        ["--distributed-world-size", "2", "--distributed-init-method", "tcp://127.0.0.1:1"],
+    ):
+        apply(checks.check, ["fairseq-train", "data", "--cpu", *flags])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    apply(checks.check, ["fairseq-train", "data", "--cpu"])
 
 
 @pytest.mark.slow
