@@ -265,7 +265,8 @@ def step_figures(move: Move) -> dict[str, Tensor]:
 
     Returns:
         step: |a| / |x|, what is added relative to the state.
-        step_cosine: the cosine of a and x: 1 lengthens, 0 turns, -1 shortens.
+        step_cosine: the cosine of a and x: 1 lengthens, 0 turns, -1 shortens; NaN of what adds
+            nothing.
         velocity: |P a| / |x|, with P the projection to the tangent space at x: the speed of x/|x|
             on the unit sphere, in radians per sub-layer.
         turn: the angle between the states before and after, in degrees, post-norm LayerNorms

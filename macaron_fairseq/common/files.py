@@ -262,7 +262,7 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
         keep_partial: keep PATH.part after an error, as the result of a long work.
 
     Raises:
-        UserError: if another process writes the file; without locks, if one has begun to since.
+        UserError: if another process writes the file, or has begun to since.
     """
     partial = partial_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -291,12 +291,16 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
 
 def refuse_busy(partial: Path, path: Path) -> None:
     """Raise a `UserError` if another process writes this file for some seconds."""
-    unlocked = FileNotFoundError, PermissionError, locks.NoLocksError
-    with suppress(*unlocked), partial.open("r+b") as file:
-        if not locks.claim(file):
-            raise UserError(
-                f"another process is writing {path}: wait until it ends, or choose another name"
-            )
+    is_other = True  # whether what is locked has got its name by now, and a third one writes
+    with suppress(FileNotFoundError, PermissionError, locks.NoLocksError):
+        while is_other:
+            with partial.open("r+b") as file:
+                if not locks.claim(file):
+                    raise UserError(
+                        f"another process is writing {path}: wait until it ends, or choose "
+                        "another name"
+                    )
+                is_other = not locks.has_name(file, partial)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 SHORT = "The GPU is out of memory: "
 TRAIN = (
-    f"{SHORT}halve --max-tokens and double --update-freq, which leaves the update as it is; --fp16 "
-    "and --checkpoint-activations take less memory, too"
+    f"{SHORT}halve --max-tokens and double --update-freq, which leaves the update about as it is; "
+    "--fp16 and --checkpoint-activations take less memory, too"
 )
 SEARCH = f"{SHORT}lower --max-tokens or --batch-size, or else --beam; --fp16 takes less memory, too"
 SENTENCE = (
@@ -49,7 +49,7 @@ class Advice(logging.Filter):
             self.was_given = True
             logger.error(TRAIN)
         if "attempting to recover from OOM" in str(record.msg) and has_others():
-            raise SystemExit(f"a batch did not fit, and the other processes need it. {TRAIN}")
+            raise SystemExit("a batch did not fit, and the other processes need it: see above")
         return True
 
 

@@ -63,8 +63,8 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
     folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     refuse_lost_buckets(args)
-    ranks.refuse_one_for_each_gpu(args)
     ranks.check(args, os.environ, gpu_count)
+    ranks.refuse_several_on_a_cpu(args)
     refuse_two_beginnings(args)
     for path in command_line.to_restore(args):
         check_restored(path, checkpoints.load(path), args, given, folder)

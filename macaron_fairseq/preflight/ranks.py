@@ -36,7 +36,8 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     by_torchrun = is_by_torchrun(environ)
     launcher = "torchrun" if by_torchrun else "srun"
     started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
-    if by_torchrun and args.distributed_world_size not in (None, started):
+    is_told = args.distributed_init_method or args.distributed_world_size in (None, started)
+    if by_torchrun and not is_told:
         raise UserError(
             f"torchrun started {started} processes, and --distributed-world-size is "
             f"{args.distributed_world_size}, which fairseq would ignore: give it as many on each "
@@ -70,13 +71,14 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
         )
 
 
-def refuse_one_for_each_gpu(args: Namespace) -> None:
+def refuse_several_on_a_cpu(args: Namespace) -> None:
     """Raise a `UserError` if fairseq would start processes on the CPU, one for each GPU here.
 
-    That is its default, and they could not talk to each other.
+    That is its default, and they could not talk to each other. `check` comes first: it knows what
+    others have started.
     """
     gpus = torch.cuda.device_count()
-    is_told = args.distributed_world_size or args.distributed_init_method
+    is_told = args.distributed_world_size == 1 or args.distributed_init_method
     if args.cpu and gpus > 1 and not is_told:
         raise UserError(
             f"with --cpu, too, fairseq starts a process for each of the {gpus} GPUs here: add "

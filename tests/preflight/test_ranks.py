@@ -134,6 +134,7 @@ def test_refused(flags, sentence):
         dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1, world_size=1),
         dict(environ={"OMPI_COMM_WORLD_SIZE": "1"}, gpus=8),
         dict(environ=TORCHRUN, gpus=0, init_method="tcp://127.0.0.1:1"),
+        dict(environ=TORCHRUN, gpus=8, init_method="tcp://127.0.0.1:1", world_size=16),
     ],
 )
 def test_left_alone(flags):
@@ -148,8 +149,13 @@ def test_fairseq_counts_gpus_on_a_cpu_too(monkeypatch):
 
 def test_a_cpu_next_to_two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    sentence = refusal("fairseq-train", "data", "--cpu")
-    assert sentence.endswith("for each of the 2 GPUs here: add --distributed-world-size 1")
+    for flags in ([], ["--distributed-world-size", "2"]):
+        sentence = refusal("fairseq-train", "data", "--cpu", *flags)
+        assert sentence.endswith("for each of the 2 GPUs here: add --distributed-world-size 1")
+    with monkeypatch.context() as by_torchrun:
+        for name, value in TORCHRUN.items():
+            by_torchrun.setenv(name, value)
+        assert refusal("fairseq-train", "data", "--cpu").startswith("torchrun started 2 processes")
     for flags in (
         ["--distributed-world-size", "1"],
         ["--distributed-world-size", "2", "--distributed-init-method", "tcp://127.0.0.1:1"],
