@@ -72,8 +72,9 @@ def may_be_asked(args: Namespace, command: str, gpus: int) -> bool:
 
     Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
     """
-    # fairseq's other commands start one alone, unless they are told.
-    is_alone = gpus == 1 or (args.distributed_world_size or 2 * (command == "train")) <= 1
+    told = args.distributed_world_size
+    # Only fairseq-train starts several where it is not told how many.
+    is_alone = gpus == 1 or told == 1 or (told is None and command != "train")
     return gpus > 0 and (is_alone or multiprocessing.parent_process() is not None)
 
 
