@@ -3,9 +3,10 @@
 fairseq takes the number of processes from the GPUs that it sees, not from torchrun, srun or mpirun.
 If it sees one GPU or none, each process silently trains alone, and all write to the same folder.
 Each refusal can go when its test fails, `test_fairseq_does_not_see_what_torchrun_or_srun_started`
-and the three after it.
+and those after it.
 """
 
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -50,7 +51,11 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
             "train a model in each: start them with torchrun, or pass --distributed-world-size 1 "
             "if that is meant"
         )
-    if started == 1 or args.distributed_init_method:
+    if args.distributed_init_method:
+        return
+    if started == 1:
+        if not by_torchrun and (args.distributed_world_size or gpus > 1):
+            refuse_script_of_job(environ)
         return
     if not gpus:
         raise UserError(
@@ -68,6 +73,25 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
         raise UserError(
             f"srun started {started} processes, which fairseq connects only by a port that it is "
             "told: pass --distributed-port N, the same free port for all"
+        )
+
+
+def refuse_script_of_job(environ: Mapping[str, str]) -> None:
+    """Raise a `UserError` in a script of a Slurm job whose tasks nobody has started.
+
+    fairseq counts the tasks that the job asks for, and would wait for them. Where the job does not
+    say how many, it ends in a traceback.
+    """
+    in_script = "SLURM_JOB_NODELIST" in environ and "SLURM_STEP_NODELIST" not in environ
+    if not in_script or not shutil.which("scontrol"):  # without it fairseq does not ask Slurm
+        return
+    nodes = environ.get("SLURM_NNODES", "1")
+    tasks = environ.get("SLURM_NTASKS_PER_NODE") or environ.get("SLURM_NTASKS")
+    if (nodes, tasks) != ("1", "1"):
+        raise UserError(
+            "in a Slurm job fairseq counts on tasks that srun starts, and nothing has started "
+            f"them: start it by srun --ntasks={nodes} --ntasks-per-node=1, and it takes all GPUs "
+            "of each node"
         )
 
 

@@ -3,6 +3,7 @@
 A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
 """
 
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -85,6 +86,49 @@ def test_fairseq_does_not_see_what_mpirun_started(monkeypatch):
     config = inferred(monkeypatch, second, world_size=8)
     assert (config.distributed_world_size, config.distributed_rank) == (8, 0)
     assert config.distributed_init_method.startswith("tcp://localhost:")
+
+
+JOB = {"SLURM_JOB_NODELIST": "a", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}  # in its script
+FOUR_TASKS = JOB | {"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+
+
+def test_fairseq_waits_for_tasks_that_nobody_has_started(monkeypatch):
+    config = inferred(monkeypatch, FOUR_TASKS, world_size=4)
+    assert (config.distributed_world_size, config.distributed_no_spawn) == (4, True)
+
+
+def test_fairseq_needs_the_number_of_tasks_of_a_job(monkeypatch):
+    with pytest.raises(TypeError, match="NoneType"):
+        inferred(monkeypatch, JOB, world_size=4)
+
+
+def test_fairseq_takes_all_gpus_of_a_job_of_one_task(monkeypatch):
+    config = inferred(monkeypatch, JOB | {"SLURM_NTASKS": "1"}, world_size=4)
+    assert (config.distributed_world_size, config.distributed_num_procs) == (4, 4)
+    assert not config.distributed_no_spawn
+
+
+@pytest.mark.parametrize(
+    ("job", "advice"),
+    [
+        (FOUR_TASKS, "--ntasks=1 --ntasks-per-node=1"),
+        (JOB, "--ntasks=1 --ntasks-per-node=1"),
+        (JOB | {"SLURM_NTASKS_PER_NODE": "4"}, "--ntasks=1 --ntasks-per-node=1"),
+        (JOB | {"SLURM_NNODES": "2", "SLURM_NTASKS": "2"}, "--ntasks=2 --ntasks-per-node=1"),
+    ],
+)
+def test_the_script_of_a_job(job, advice, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
+    with pytest.raises(UserError, match=f"start it by srun {advice},"):
+        check(job, gpus=4)
+    check(job, gpus=1)  # where fairseq does not ask
+    check(job, gpus=4, world_size=1)
+    check(job, gpus=4, init_method="tcp://a:1")
+    check(job | TORCHRUN, gpus=4)
+    check(job | {"SLURM_STEP_NODELIST": "a"}, gpus=4)
+    check(JOB | {"SLURM_NTASKS": "1"}, gpus=4)
+    monkeypatch.setattr(shutil, "which", lambda program: None)  # as in a container
+    check(job, gpus=4)
 
 
 @pytest.mark.usefixtures("one_process")
