@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from macaron_fairseq.fast.chunked_loss import ChunkedLoss, chunks
+from macaron_fairseq.fast.chunked_loss import chunks
 from macaron_fairseq.fast.linear import multiply_transposed
-from macaron_fairseq.fast.linear_gradients import SCALE, LinearGradients
+from macaron_fairseq.fast.linear_gradients import SCALE, LinearGradients, times
 
 # What a teacher says of some of the target tokens: logits or log-probabilities, (tokens, types).
 Logits = Callable[[slice], Tensor]
@@ -128,7 +128,7 @@ def distilled_loss(
 
 
 class DistilledLoss(torch.autograd.Function):
-    """`distilled_loss`; gradients are computed in the forward pass, and kept as in `ChunkedLoss`.
+    """`distilled_loss`; gradients are computed in the forward pass, as in `ChunkedLoss`.
 
     p and p_T are the student's softmax at 1 and at T. The target's share is t = 1 - epsilon, and e
     that of each other type. The gradient by the logits is
@@ -199,5 +199,5 @@ class DistilledLoss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the kept gradients, as `ChunkedLoss` does; here, too, five arguments have none."""
-        return ChunkedLoss.backward(ctx, loss_grad)
+        """Scale the kept gradients; the other five arguments have none."""
+        return *times(ctx.saved_tensors, loss_grad, ctx.dtype), *[None] * 5

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.fast.linear import multiply_transposed
-from macaron_fairseq.fast.linear_gradients import MOST_TOKENS, SCALE, LinearGradients
+from macaron_fairseq.fast.linear_gradients import MOST_TOKENS, SCALE, LinearGradients, times
 
 # Tokens x types in memory at a time. From about this size on, matrix products on a CPU are as fast
 # as in one piece. An accelerator wants fewer and larger ones.
@@ -76,7 +76,7 @@ class ChunkedLoss(torch.autograd.Function):
         (t - e) nll + e sum(-log p),    its gradient by the logits    p - (t - e) onehot - e.
 
     The last term is the same for all logits and enters both products as a sum of rows. R-Drop adds
-    what `diverge` says. On a CPU a loss whose gradient is 1 hands out the gradients it kept.
+    what `diverge` says.
     """
 
     @staticmethod
@@ -148,12 +148,8 @@ class ChunkedLoss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the kept gradients."""
-        grads = ctx.saved_tensors
-        if loss_grad.device.type != "cpu" or loss_grad != 1:  # a GPU would be waited for
-            grads = [None if grad is None else grad * loss_grad for grad in grads]
-        grads = [None if grad is None else grad.to(ctx.dtype) for grad in grads]
-        return (*grads, None, None, None, None, None)
+        """Scale the kept gradients; the other five arguments have none."""
+        return *times(ctx.saved_tensors, loss_grad, ctx.dtype), *[None] * 5
 
 
 def diverge(p: Tensor, q: Tensor, log_ratio: Tensor, weight: float, training: bool) -> Tensor:

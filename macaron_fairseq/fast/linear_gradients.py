@@ -103,6 +103,18 @@ class LinearGradients:
         return self.of_features, self.of_weight, self.of_bias
 
 
+def times(
+    gradients: Sequence[Tensor | None], factor: Tensor, dtype: torch.dtype
+) -> list[Tensor | None]:
+    """Gradients that a forward pass has kept, times that of its result, in a dtype.
+
+    On a CPU a factor of 1 hands out what was kept.
+    """
+    if factor.device.type != "cpu" or factor != 1:  # a GPU would be waited for
+        gradients = [None if x is None else x * factor for x in gradients]
+    return [None if x is None else x.to(dtype) for x in gradients]
+
+
 def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
     """Add x y to `total`, (types, dim), by way of `buffer`; all but `total` in lower precision."""
     torch.mm(x, y, out=buffer)

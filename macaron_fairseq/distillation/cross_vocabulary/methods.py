@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from macaron_fairseq.distillation.cross_vocabulary import losses, minimum_edit
-from macaron_fairseq.distillation.cross_vocabulary.chunked_sum import chunked_sum
 from macaron_fairseq.distillation.cross_vocabulary.crossing import Pass, last_of_decoder, wider
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.distillation.layer_plan import Pairs
 from macaron_fairseq.distillation.layers import DECODER, read_by
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.spans import member_weights
+from macaron_fairseq.fast.chunked_sum import chunked_sum
 from macaron_fairseq.text.marks import SUBWORD_NMT
 
 SRA, ULD, MINED = METHODS = "sra", "uld", "mined"

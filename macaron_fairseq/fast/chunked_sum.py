@@ -1,4 +1,8 @@
-"""The sum of a loss over rows of an output layer's logits, some rows at a time."""
+"""The sum of a loss over rows of an output layer's logits, some rows at a time.
+
+For any loss that autograd can differentiate. Those of `chunked_loss`, and that of word level, have
+their gradients by hand instead, which takes less time and memory.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
