@@ -113,6 +113,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     """
 
     following_class: type[Following] = Following
+    logged_in_training = "kd_loss", "teacher_entropy", "trajectory_loss"
 
     def __init__(
         self,

@@ -77,6 +77,7 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         needs_student: whether `follow` has to be called.
         teachers: those that are asked in training.
         train_subset: the data set of the task that is trained on.
+        logged_in_training: what validation does not compute, by its names in the log.
         begins_anew: whether training takes no more than the parameters of a checkpoint.
     """
 
@@ -84,6 +85,7 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     teachers: Any = None
     train_subset = "train"
     begins_anew = False
+    logged_in_training: tuple[str, ...] = ()
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> "TaughtCriterion":

@@ -12,6 +12,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq.criterions import CRITERION_REGISTRY
+
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
@@ -27,8 +29,6 @@ DICTIONARIES = {
     "sentence_prediction": "input0/dict.txt",
 }
 TRANSLATION = "translation", "macaron_translation"  # other tasks may compute BLEU unasked
-# What criteria of this package log in training alone.
-OF_TRAINING = "kd_loss", "teacher_entropy", "trajectory_loss", "cross_loss"
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 
@@ -91,7 +91,8 @@ def refuse_untold(line: CommandLine) -> None:
     has_bleu = args.eval_bleu or args.disable_validation or args.task not in TRANSLATION
     if args.best_checkpoint_metric == "bleu" and not has_bleu:
         raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
-    if args.best_checkpoint_metric in OF_TRAINING and not args.disable_validation:
+    in_training = getattr(CRITERION_REGISTRY.get(args.criterion), "logged_in_training", ())
+    if args.best_checkpoint_metric in in_training and not args.disable_validation:
         raise UserError(
             f"--best-checkpoint-metric {args.best_checkpoint_metric} is computed in training alone:"
             " give loss, or another that is validated"

@@ -176,8 +176,13 @@ def test_what_a_command_is_not_told(tmp_path):
     )
     said = untold("train", "--best-checkpoint-metric", "bleu")
     assert said == "--best-checkpoint-metric bleu needs --eval-bleu, which computes it"
-    said = untold("train", "--best-checkpoint-metric", "kd_loss")
-    assert said.startswith("--best-checkpoint-metric kd_loss is computed in training alone: give ")
+    for criterion, name in (
+        ("distilled_label_smoothed_cross_entropy", "kd_loss"),
+        ("distilled_label_smoothed_cross_entropy", "trajectory_loss"),
+        ("cross_vocabulary_label_smoothed_cross_entropy", "geometry_loss"),
+    ):
+        said = untold("train", "--criterion", criterion, "--best-checkpoint-metric", name)
+        assert said.startswith(f"--best-checkpoint-metric {name} is computed in training alone: ")
     words = ["--criterion", "chunked_label_smoothed_cross_entropy"]
     said = untold("train", "--best-checkpoint-metric", "accuracy", *words)
     assert said == "--best-checkpoint-metric accuracy needs --report-accuracy"

@@ -48,7 +48,6 @@ from macaron_fairseq.fast.criterion import for_features, has_plain_projection, o
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
 TEMPERATURE, GEOMETRY_WEIGHT = 2.0, 50.0  # by default
-LOGGED = "cross_loss", "cosine_loss", "geometry_loss", "shared_loss"
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +94,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
     The teacher is run in training only. In evaluation, and with a weight of 0, this is the parent.
     """
+
+    logged_in_training = "cross_loss", "cosine_loss", "geometry_loss", "shared_loss"
 
     def __init__(
         self,
@@ -308,5 +309,5 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         logging_outputs = on_the_host(logging_outputs)
         super().reduce_metrics(logging_outputs)
         sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
-        for name in LOGGED:
+        for name in cls.logged_in_training:
             log_mean(name, logging_outputs, sizes, sizes, 4)
