@@ -565,6 +565,19 @@ def test_contributing_says_when_to_run_each_test():
     assert [x.name for x in ROOT.glob("tests/test_*.py") if f"tests/{x.name}" not in text] == []
 
 
+def test_contributing_names_what_there_is_to_begin_in():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = text.partition("## Where to begin")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([\w/-]+(?:/|\.\w+))`", table)
+    assert len(paths) > 15
+    for path in {*paths} - {"benchmark.yaml", "reproduce.sh"}:
+        assert (ROOT / path).exists() or (ROOT / "macaron_fairseq" / path).exists(), path
+    names = re.findall(r"`([A-Z_]+)` in `([\w/]+\.py)`", table)
+    assert len(names) > 5
+    for name, path in names:
+        assert re.search(rf"^{name}\b", (ROOT / "macaron_fairseq" / path).read_text("utf-8"), re.M)
+
+
 def test_every_page_that_has_code_to_run_is_run():
     """Of results the tables alone: their commands draw from records of hours."""
     known = {DOCS / page for page in RUN} | {DOCS / f"results/{page}.md" for page in RESULTS}

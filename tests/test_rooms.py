@@ -1,6 +1,7 @@
 """The house: a room imports only what stands below it, and stands without what stands above."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -72,7 +73,7 @@ def test_what_the_package_serves_is_of_a_room():
 
 
 @pytest.mark.parametrize(
-    "path", filter(own_room, SOURCES), ids=lambda path: str(path.relative_to(USER_DIR))
+    "path", [*filter(own_room, SOURCES)], ids=lambda path: str(path.relative_to(USER_DIR))
 )
 def test_a_room_imports_only_what_stands_below_it(path):
     found = {room(name) for name in imported(path) if name.split(".")[0] == USER_DIR.name}
@@ -174,3 +175,12 @@ def test_every_architecture_trains_and_computes_without_the_fast_room():
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("folder", ["preflight", "distillation", "model", "fast"])
+def test_a_room_says_what_its_modules_are_for(folder):
+    folder = USER_DIR / folder
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+    named = {x for y in re.findall(r"`([\w.]+)`", text) for x in y.split(".")}
+    modules = {x.stem for x in folder.glob("*.py")} | {x.parent.name for x in folder.glob("*/*.py")}
+    assert modules - named == {"__init__"}

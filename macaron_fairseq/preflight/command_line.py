@@ -21,7 +21,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from macaron_fairseq.common import files
 
 SAMPLE_OF_EVAL_LM = 1024  # tokens, where fairseq-eval-lm is not told
-TASKS = {"eval-lm": "language_modeling", "validate": None}  # of commands; others: translation
+TASK_OF_COMMAND = {"eval-lm": "language_modeling", "validate": None}  # others: translation
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
@@ -96,7 +96,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("-a", "--arch")
     parser.add_argument("--beam", type=int, default=configs.GenerationConfig().beam)
     parser.add_argument("--lm-path")
-    parser.add_argument("--task", default=TASKS.get(command, "translation"))
+    parser.add_argument("--task", default=TASK_OF_COMMAND.get(command, "translation"))
     parser.add_argument("--num-classes", type=int, default=-1)
     parser.add_argument("--regression-target", action="store_true")
     parser.add_argument("-s", "--source-lang")

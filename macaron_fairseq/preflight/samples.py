@@ -19,7 +19,7 @@ from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import binarised, command_line
 from macaron_fairseq.preflight.command_line import CommandLine
 
-TASKS = "language_modeling", "masked_lm"
+OF_SAMPLES = "language_modeling", "masked_lm"  # tasks that cut text into samples
 
 
 def refuse_too_few(folder: Path, args: Namespace) -> None:
@@ -32,7 +32,7 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
     Raises:
         UserError: if there is no batch of one of them.
     """
-    if args.task not in TASKS:
+    if args.task not in OF_SAMPLES:
         return
     limits = args.max_tokens, args.batch_size, "--max-tokens"
     sets = {args.train_subset: limits}
