@@ -6,6 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import models
+from helpers import formulas
 from helpers.paths import FIXTURES
 from helpers.small import SMALL, arguments, build, dictionary, language_task, task
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -117,7 +118,7 @@ def test_the_difference_of_each_layer(scheme, capsys):
     """Of d = 128, and FFNs of 256 in all; a gate for each of the sums that steps go along."""
     attention, ffn, norm = 4 * (128 * 128 + 128), 2 * 128 * 256 + 256 + 128, 2 * 128
     encoder, decoder = attention + ffn + 2 * norm, 2 * attention + ffn + 3 * norm
-    has_two_ffns = scheme in ("strang-marchuk", "strang-symmetric")
+    has_two_ffns = formulas.has_two_ffns(scheme)
     gates = {"parallel": (1, 1)}.get(scheme, (3, 4) if has_two_ffns else (2, 3))
     for flags, of_gates in ((["euler"], (0, 0)), (["gated-rk2"], gates)):
         flags = ["--macaron-scheme", scheme, "--macaron-substep", *flags]

@@ -82,6 +82,17 @@ DECODERS = {
 }
 
 
+def has_two_ffns(scheme):
+    """Whether its layers have another FFN than fairseq's."""
+    return any("first" in names for _, *names in ENCODERS[scheme])
+
+
+def goes_with_post_norm(scheme):
+    """Whether each step follows one operator, and none goes back."""
+    steps = ENCODERS[scheme] + DECODERS[scheme]
+    return all(size > 0 and len(names) == 1 for size, *names in steps)
+
+
 def one_step(substep, f, x, h, gate):
     """The state after a step of x' = f(x); `gate` is a weight, (1, 2 channels), and a bias."""
     if substep == "euler":

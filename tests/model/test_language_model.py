@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
-from helpers.formulas import DECODERS, layer_of
+from helpers.formulas import DECODERS, goes_with_post_norm, layer_of
 from helpers.small import (
     NO_DROPOUT,
     SMALL_DECODER,
@@ -134,7 +134,7 @@ STEPS = [
     *(
         ["--macaron-scheme", scheme, "--macaron-post-norm"]
         for scheme in splitting.SCHEMES
-        if scheme not in ("parallel", "yoshida4")
+        if goes_with_post_norm(scheme)
     ),
 ]
 

@@ -8,7 +8,7 @@ import torch
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from helpers.formulas import DECODERS, ENCODERS, layer_of
+from helpers.formulas import DECODERS, ENCODERS, goes_with_post_norm, layer_of
 from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build
 
 from macaron_fairseq import UserError
@@ -116,7 +116,7 @@ def test_each_side_and_each_half_has_its_own_width():
 # Scheme, sub-step, norm; what post-norm allows is in arguments.refuse_senseless_steps.
 STEPS = [
     *((scheme, substep, "pre") for scheme in SCHEMES for substep in SUBSTEPS),
-    *((scheme, "euler", "post") for scheme in SCHEMES if scheme not in ("parallel", "yoshida4")),
+    *((scheme, "euler", "post") for scheme in SCHEMES if goes_with_post_norm(scheme)),
 ]
 
 

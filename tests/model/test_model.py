@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.data import Dictionary
 from fairseq.modules.quantization.scalar.modules import IntLinear
 from fairseq.quantization_utils import quantize_model_scalar
+from helpers.formulas import goes_with_post_norm
 from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
 
 from macaron_fairseq import UserError
@@ -113,7 +114,7 @@ STEPS = [
 STEPS += [
     ["--macaron-scheme", scheme, "--macaron-post-norm"]
     for scheme in splitting.SCHEMES
-    if scheme not in ("parallel", "yoshida4")  # which post-norm has not
+    if goes_with_post_norm(scheme)
 ]
 # Whose caches fairseq's attention keeps.
 OTHER_CACHES = [
@@ -322,20 +323,15 @@ def test_masked_encoder_attention_and_fc_results():
     [
         (
             ["--macaron-scheme", "strang-marchuck"],
-            "unknown splitting scheme 'strang-marchuck': --macaron-scheme takes lie-trotter, .* or "
-            r"yoshida4\. Did you mean strang-marchuk, strang-.*\?$",
+            "unknown splitting scheme 'strang-marchuck': --macaron-scheme takes lie-trotter, .*"
+            r"\. Did you mean strang-marchuk, strang-.*\?$",
         ),
         (
             ["--macaron-scheme", "strang"],
-            "takes lie-trotter, lie-trotter-reversed, strang-marchuk, strang-marchuk-attention, "
-            r"strang-symmetric, parallel or yoshida4\. Did you mean strang-marchuk, "
-            r"strang-marchuk-attention or strang-symmetric\?$",
+            r"takes .*\. Did you mean strang-marchuk, strang-marchuk-attention or "
+            r"strang-symmetric\?$",
         ),
-        (
-            ["--macaron-scheme", "euler"],
-            "takes lie-trotter, lie-trotter-reversed, strang-marchuk, strang-marchuk-attention, "
-            "strang-symmetric, parallel or yoshida4$",
-        ),
+        (["--macaron-scheme", "euler"], "takes lie-trotter, .* or [^?]*$"),
         (["--macaron-decoder-scheme", "yoshida"], r"-scheme takes .*\. Did you mean yoshida4\?$"),
         (["--macaron-substep", "rk2"], r"gated-rk2\. Did you mean rk4\?$"),
         (["--macaron-substep", "runge"], "takes euler, midpoint, rk4 or gated-rk2$"),
