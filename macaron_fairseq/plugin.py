@@ -32,7 +32,7 @@ from macaron_fairseq.compat import amp, early_stopping, numpy_names, tpu, whole_
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
-from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
+from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop_criterion, task
 from macaron_fairseq.fast.transformer import (
     FusedLanguageModel,
     FusedRobertaModel,
@@ -138,8 +138,8 @@ CRITERIA = {  # with what reads their flags
         LabelSmoothedCrossEntropyCriterionConfig,
     ),
     masked_lm_criterion.NAME: (masked_lm_criterion.ChunkedMaskedLmLoss, MaskedLmConfig),
-    rdrop.NAME: (
-        rdrop.ChunkedRdropLabelSmoothedCrossEntropyCriterion,
+    rdrop_criterion.NAME: (
+        rdrop_criterion.ChunkedRdropLabelSmoothedCrossEntropyCriterion,
         RdropLabelSmoothedCrossEntropyCriterionConfig,
     ),
     distillation.NAME: (

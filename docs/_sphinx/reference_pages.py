@@ -28,7 +28,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq import cli, plugin
-from macaron_fairseq.analysis import empty_models, glossary
+from macaron_fairseq.analysis import empty_models
+from macaron_fairseq.analysis.by_layer import Group
+from macaron_fairseq.analysis.dynamics import glossary
 from macaron_fairseq.analysis.residual import glossary as residual_glossary
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import (
@@ -218,7 +220,7 @@ def residual_measures() -> str:
     return "\n\n".join(measures_of(residual_glossary.GROUPS, {"tokens": 16}))
 
 
-def measures_of(groups: Sequence[glossary.Group], defaults: dict[str, float]) -> Iterator[str]:
+def measures_of(groups: Sequence[Group], defaults: dict[str, float]) -> Iterator[str]:
     """A heading, an introduction and a table for each group of measures."""
     for group in groups:
         rows = [[x.title, escape(x.definition.format(**defaults))] for x in group.measures]

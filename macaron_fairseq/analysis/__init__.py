@@ -13,7 +13,7 @@ sub-layers, and each of these the state before it and what it adds as a function
 `jacobians` and `local_error` take such functions, `measures` the states.
 
 - A measure along the layers: compute it in `dynamics.measurement`, in `add_state`, `add_states` or
-  `add_jacobian`, and say in `glossary` what it is; page and tables then show it.
+  `add_jacobian`, and say in `dynamics.glossary` what it is; page and tables then show it.
 - A kind of model: `anatomy` says where its layers are, `models.load_one` and `trajectories.run` how
   it is loaded and run.
 - A map of single tokens (attention, cosines): `dynamics.sentence_views`, one `SideView` a side.

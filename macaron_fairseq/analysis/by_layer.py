@@ -1,11 +1,12 @@
-"""What models were found to do, by the layer: as JSON has it, and how it is called."""
+"""What models were found to do, by the layer: measures, rows as JSON has them, and names."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from macaron_fairseq.analysis import figures
 
-# Parts of what `dynamics.measurement.compare` and `residual.compare.compare` give.
+# Parts of what `dynamics.measurement.compare` and `residual.measurement.compare` give.
 Row = dict[str, Any]
 Side = dict[str, Any]
 Model = dict[str, Any]
@@ -17,6 +18,26 @@ NAMES = {
     "ffn": "FFN",
     LAYER: "Whole layer",
 }
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure, drawn by the layer."""
+
+    name: str
+    title: str
+    definition: str
+    log: bool = False
+    band: bool = True  # of one standard deviation
+
+
+@dataclass(frozen=True)
+class Group:
+    """Measures of the same thing."""
+
+    title: str
+    introduction: str
+    measures: tuple[Measure, ...]
 
 
 def find(model: Model, name: str) -> Side:

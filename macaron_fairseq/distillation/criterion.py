@@ -20,13 +20,13 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, teachers, text_spans
 from macaron_fairseq.distillation.layers import States
-from macaron_fairseq.distillation.memory import Answer
-from macaron_fairseq.distillation.taught import (
-    TaughtConfig,
-    TaughtCriterion,
+from macaron_fairseq.distillation.student_criterion import (
+    StudentConfig,
+    StudentCriterion,
     log_mean,
     refuse_numbers,
 )
+from macaron_fairseq.distillation.teacher_memory import Answer
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
     Logits,
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
+class DistilledLabelSmoothedCrossEntropyCriterionConfig(StudentConfig):
     """The shared options, and those of word level and trajectory."""
 
     teacher: str = field(
@@ -102,7 +102,7 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     )
 
 
-class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
+class DistilledLabelSmoothedCrossEntropyCriterion(StudentCriterion):
     """`chunked_label_smoothed_cross_entropy` with a divergence from teachers.
 
     Teachers are run in training only. In evaluation, and with weights of 0, this is the parent. So

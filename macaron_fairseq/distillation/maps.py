@@ -70,7 +70,7 @@ class Maps(nn.Module):
         return {"layers": ", ".join(found), **({"teacher": self.teacher} if self.teacher else {})}
 
     def set_extra_state(self, state: Mapping[str, str]) -> None:
-        """Nothing: `TaughtCriterion.load_state_dict` has compared it."""
+        """Nothing: `StudentCriterion.load_state_dict` has compared it."""
 
 
 EXTRA_STATE = "_extra_state"  # how PyTorch names it

@@ -17,7 +17,7 @@ from fairseq.tasks.translation import TranslationTask
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import teacher_fit
 from macaron_fairseq.distillation.layers import DECODER, ENCODER
-from macaron_fairseq.distillation.memory import Memory
+from macaron_fairseq.distillation.teacher_memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
 from macaron_fairseq.evaluation.training import training_data
 from macaron_fairseq.model.loading import load_dictionary, load_models

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from macaron_fairseq.common import files
-from macaron_fairseq.distillation.memory import Answer, Memory
+from macaron_fairseq.distillation.teacher_memory import Answer, Memory
 
 NOT_FINITE = (
     "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or another "

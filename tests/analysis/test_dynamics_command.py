@@ -26,10 +26,11 @@ from PIL import Image
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, models, sentences
+from macaron_fairseq.analysis.by_layer import Measure
 from macaron_fairseq.analysis.dynamics import cosines, lines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
-from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, STATES, STEPS, Measure
+from macaron_fairseq.analysis.dynamics.glossary import ERRORS, JACOBIANS, STATES, STEPS
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 

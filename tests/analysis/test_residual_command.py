@@ -30,11 +30,11 @@ from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, likelihood, models, sentences
 from macaron_fairseq.analysis.residual import (
     communities,
-    compare,
     coupling,
     depth,
     initial,
     interventions,
+    measurement,
     page,
     pictures,
     rows,
@@ -42,7 +42,7 @@ from macaron_fairseq.analysis.residual import (
     topology,
 )
 from macaron_fairseq.analysis.residual.glossary import MEASURES
-from macaron_fairseq.commands import dynamics
+from macaron_fairseq.commands import residual_stream
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_singular_values_are_geometric_means_over_tokens_and_runs():
     one, other = (rows.MatrixRow("", 1, "") for _ in range(2))
     one.singular_values = [np.array([8.0, 1.0]), np.array([2.0, 0.5])]
     other.singular_values = [np.array([4.0, 0.25])]
-    assert compare.singular_values([one, other]) == pytest.approx([4, 0.5])
+    assert measurement.singular_values([one, other]) == pytest.approx([4, 0.5])
 
 
 def test_the_most_and_the_least_amplified_community():
@@ -690,7 +690,7 @@ def test_choices_are_refused_without_jacobian(data, tmp_path):
 
 def test_each_choice_of_the_graph_is_passed_on():
     parser = ArgumentParser()
-    dynamics.add_graph_arguments(parser)
+    residual_stream.add_graph_arguments(parser)
     words = "--graph-correlation spearman --graph-edges 5 --graph-threshold 0.25 "
     words += "--graph-signs positive --graph-resolution 2 --graph-method leiden "
     words += "--graph-centrality strength --graph-gain diagonal --graph-statistic pearson "
@@ -698,17 +698,17 @@ def test_each_choice_of_the_graph_is_passed_on():
     args = parser.parse_args(words.split())
     args.seed = 9
     graph = communities.GraphChoices("spearman", 5, 0.25, "positive", 2, "leiden", seed=9)
-    assert dynamics.graph_choices(args) == coupling.Choices(
+    assert residual_stream.graph_choices(args) == coupling.Choices(
         graph, centrality="strength", gain="diagonal", statistic="pearson", permutations=77, seed=9
     )
     args = parser.parse_args([])
     args.seed = 1
-    assert dynamics.graph_choices(args) == coupling.Choices()
+    assert residual_stream.graph_choices(args) == coupling.Choices()
 
 
 def test_names_of_choices_are_those_of_the_command():
     parser = ArgumentParser()
-    dynamics.add_graph_arguments(parser)
+    residual_stream.add_graph_arguments(parser)
     offered = {x.dest: x.choices for x in parser._actions if x.choices}
     expected = {
         "graph_correlation": communities.Correlation,

@@ -37,7 +37,7 @@ from macaron_fairseq.distillation.criterion import (
 from macaron_fairseq.distillation.word_level import Mixture, distilled_loss, projected
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
-from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.fast.rdrop_criterion import ChunkedRdropLabelSmoothedCrossEntropyCriterion
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

@@ -30,7 +30,7 @@ from macaron_fairseq.distillation import layer_plan, layers, text_spans
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.taught import student_like, takes_parameters_alone
+from macaron_fairseq.distillation.student_criterion import student_like, takes_parameters_alone
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion

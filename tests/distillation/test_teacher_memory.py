@@ -18,7 +18,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.memory import GIBIBYTE, Answer, Memory
+from macaron_fairseq.distillation.teacher_memory import GIBIBYTE, Answer, Memory
 
 LM = "--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "2"
 # The second differs from the first in what the decoder reads, and the third in all.

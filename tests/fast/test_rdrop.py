@@ -17,7 +17,9 @@ from torch import nn
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import chunked_loss, criterion
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss, rdrop_loss
-from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion as Ours
+from macaron_fairseq.fast.rdrop_criterion import (
+    ChunkedRdropLabelSmoothedCrossEntropyCriterion as Ours,
+)
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 ARCHITECTURES = ["macaron_transformer_tiny", "transformer_tiny_pre_norm"]

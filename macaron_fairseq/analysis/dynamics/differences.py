@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from scipy.stats import t
 
-from macaron_fairseq.analysis.by_layer import Model, Row, find
+from macaron_fairseq.analysis.by_layer import Measure, Model, Row, find
+from macaron_fairseq.analysis.dynamics.glossary import MOVES, STATES
 from macaron_fairseq.analysis.dynamics.lines import mean
-from macaron_fairseq.analysis.glossary import MOVES, STATES, Measure
 from macaron_fairseq.common.wording import number
 
 SHOWN = 5

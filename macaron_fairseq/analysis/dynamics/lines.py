@@ -7,13 +7,13 @@ from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.by_layer import (
     LAYER,
     NAMES,
+    Measure,
     Row,
     Side,
     by_occurrence,
     occurrence_label,
 )
 from macaron_fairseq.analysis.figures import Line
-from macaron_fairseq.analysis.glossary import Measure
 
 
 def mean(row: Row, name: str) -> Any:

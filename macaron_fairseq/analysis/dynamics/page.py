@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, Side, find
+from macaron_fairseq.analysis.by_layer import NAMES, Measure, Model, Row, Side, find
 from macaron_fairseq.analysis.dynamics import differences, sentence_views
+from macaron_fairseq.analysis.dynamics.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS
 from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, operators_of, state_lines
 from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
-from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common import html_page
 from macaron_fairseq.common.wording import number

@@ -9,9 +9,9 @@ from macaron_fairseq.analysis import figures, output
 from macaron_fairseq.analysis.by_layer import LAYER, Model, find, layer_by_layer
 from macaron_fairseq.analysis.dynamics import cosines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
+from macaron_fairseq.analysis.dynamics.glossary import MEASURES
 from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, state_lines
 from macaron_fairseq.analysis.figures import Panel
-from macaron_fairseq.analysis.glossary import MEASURES
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.common import markdown
 

@@ -1,6 +1,6 @@
 """The measures of `macaron-fairseq dynamics --jacobian` in the order of the page."""
 
-from macaron_fairseq.analysis.glossary import Group, Measure
+from macaron_fairseq.analysis.by_layer import Group, Measure
 
 MATRICES = Group(
     "Spectra along depth",

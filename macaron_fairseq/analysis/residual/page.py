@@ -8,6 +8,7 @@ from typing import Any
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.by_layer import (
     NAMES,
+    Measure,
     Model,
     Row,
     by_occurrence,
@@ -15,7 +16,6 @@ from macaron_fairseq.analysis.by_layer import (
     occurrence_label,
 )
 from macaron_fairseq.analysis.figures import Line, Panel
-from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.analysis.residual import pictures, topology_report
 from macaron_fairseq.analysis.residual.glossary import GROUPS, MATRICES, MEASURES
 from macaron_fairseq.analysis.residual.pictures import Effect
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
-    """The page of what `compare.compare` gives.
+    """The page of what `measurement.compare` gives.
 
     Args:
         content: see there.

@@ -15,7 +15,7 @@ from macaron_fairseq.analysis.residual.glossary import MEASURES
 from macaron_fairseq.common import palette
 from macaron_fairseq.common.themed_svg import STYLE, THEMED_COLOURS
 
-Effect = dict[str, Any]  # of the interventions of `compare.compare`
+Effect = dict[str, Any]  # of the interventions of `measurement.compare`
 
 # Of the small picture: rows of a side, and a measure of them.
 SHOWN = (

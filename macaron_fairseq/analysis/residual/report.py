@@ -29,7 +29,7 @@ CSV_COLUMNS = (
 
 
 def contents(content: dict[str, Any]) -> dict[str, Content]:
-    """The files, by name, for what `compare.compare` gives."""
+    """The files, by name, for what `measurement.compare` gives."""
     models, effects = content["models"], content["interventions"]
     lines = csv_text(models, effects)
     downloads = {"residual.json": output.compact(content), "residual.csv": lines}

@@ -40,7 +40,7 @@ CHANGED_COLUMNS = {
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """All tables of what `compare.compare` gives."""
+    """All tables of what `measurement.compare` gives."""
     models, effects = content["models"], content["interventions"]
     found = [of_models(models), of_layers(models), topology_report.tables(models).rstrip("\n")]
     return "\n\n".join([*found, *([of_effects(effects)] if effects else [])]) + "\n"

@@ -37,13 +37,13 @@ from macaron_fairseq.distillation.layers import (
     layers_of,
     refuse_layer_dropout,
 )
-from macaron_fairseq.distillation.memory import Answer
-from macaron_fairseq.distillation.taught import (
-    TaughtConfig,
-    TaughtCriterion,
+from macaron_fairseq.distillation.student_criterion import (
+    StudentConfig,
+    StudentCriterion,
     log_mean,
     refuse_numbers,
 )
+from macaron_fairseq.distillation.teacher_memory import Answer
 from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
+class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(StudentConfig):
     """The shared options, and those of the losses across vocabularies."""
 
     teacher: str = field(default="", metadata={"help": "checkpoint of the model to learn from"})
@@ -89,7 +89,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     )
 
 
-class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
+class CrossVocabularyLabelSmoothedCrossEntropyCriterion(StudentCriterion):
     """`chunked_label_smoothed_cross_entropy`, and a teacher with another BPE and dictionary.
 
     The teacher is run in training only. In evaluation, and with a weight of 0, this is the parent.

@@ -19,7 +19,7 @@ from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Place, States, read_by
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.memory import Answer
+from macaron_fairseq.distillation.teacher_memory import Answer
 from macaron_fairseq.distillation.text_spans import PHRASES, SPAN_KINDS, TOKENS, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import (
     LayerPair,

@@ -1,27 +1,6 @@
 """The measures in the order of the page: their names in the JSON file, titles and definitions."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One measure, drawn by the layer."""
-
-    name: str
-    title: str
-    definition: str
-    log: bool = False
-    band: bool = True  # of one standard deviation
-
-
-@dataclass(frozen=True)
-class Group:
-    """Measures of the same thing."""
-
-    title: str
-    introduction: str
-    measures: tuple[Measure, ...]
-
+from macaron_fairseq.analysis.by_layer import Group, Measure
 
 # Of the state before the first layer and after each sub-layer.
 STATES = Group(

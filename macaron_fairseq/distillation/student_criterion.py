@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
+class StudentConfig(LabelSmoothedCrossEntropyCriterionConfig):
     """fairseq's options, and those that say which layers of student and teacher meet."""
 
     trajectory_layers: str = field(
@@ -70,7 +70,7 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
     )
 
 
-class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+class StudentCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     """A criterion that may have to know what the student is, and to learn maps to its teacher.
 
     Attributes:
@@ -88,7 +88,7 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     logged_in_training: tuple[str, ...] = ()
 
     @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> "TaughtCriterion":
+    def build_criterion(cls, cfg: Any, task: Any) -> "StudentCriterion":
         """Build it from fairseq's configuration, which also says what the student is.
 
         Raises:

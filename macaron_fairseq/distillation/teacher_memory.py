@@ -1,7 +1,7 @@
 """What teachers said of each batch, so that they are not asked again in the next epoch.
 
 Teachers neither learn nor have dropout. fairseq makes the batches once, and each epoch has them in
-another order. `taught.warn_of_new_batches` is for where it makes others.
+another order. `student_criterion.warn_of_new_batches` is for where it makes others.
 """
 
 import logging
