@@ -13,7 +13,7 @@ PYTEST = pytest -n "$(PROCESSES)" --dist worksteal
 # The commands are not on the PATH of the shell that make was started from.
 ACTIVATE_HINT = command -v macaron-fairseq >/dev/null || echo "In each new shell, first: . $(VENV)/bin/activate"
 
-.PHONY: help environment setup demo quickstart lint check test coverage docs gpu-check
+.PHONY: help environment setup quickstart lint check test coverage docs gpu-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -22,10 +22,6 @@ environment:
 	@./setup-env.sh
 
 setup: environment ## make the environment .venv, or bring it up to date
-	@$(ACTIVATE_HINT)
-
-demo: environment ## set up, then translate phrases with the models that come with the package
-	@$(ACTIVATE); exec macaron-fairseq demo
 	@$(ACTIVATE_HINT)
 
 quickstart: environment ## set up, then run examples/quickstart/run.sh

@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import generation
 import single_updates
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from harness import corpora, in_process, measuring, program, sides
-from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
+from harness.leaving_out import EVERYTHING, STOCK, Row, never
 from harness.measuring import Figures
 from harness.worker import Translator
 
@@ -74,7 +75,7 @@ TRANSLATION = {
     "linear maps by oneDNN": ONEDNN,
     "constant weights": Row(
         "weights are fused, and put into oneDNN's blocks, for each token",
-        instead=((CandidateModel, "constant_weights", at_no_time),),
+        instead=((CandidateModel, "constant_weights", nullcontext),),
     ),
     "best types by group": Row(
         "torch.topk instead", instead=((beam_search, "top_k", lambda x, count: x.topk(count)),)
@@ -251,11 +252,7 @@ def parse() -> argparse.Namespace:
         f"rows of {work}:\n" + "\n".join(f"  {name:24}{row.about}" for name, row in rows.items())
         for work, rows in ROWS.items()
     )
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program.parser(__doc__, epilog)
     add = parser.add_argument
     add("--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote")
     sizes = [name.removeprefix("_") for name in SIZES if name]

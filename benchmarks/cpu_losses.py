@@ -7,7 +7,6 @@ Trains each seed on made data and, if it is given, on what `examples/multi30k/re
 made. Losses of the same data that are in the file already are kept.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -24,9 +23,7 @@ from macaron_fairseq.common import environment, files
 
 def main() -> None:
     """Train what is missing, and write the file after each training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--multi30k", type=Path, metavar="FOLDER", help="what the recipe prepared")
     args = parser.parse_args()
     if args.multi30k and not (args.multi30k / "data-bin").is_dir():

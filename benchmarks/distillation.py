@@ -179,9 +179,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     arch = "--arch (default: %(default)s)"
     parser.add_argument("--student", default="macaron_transformer_student", help=f"its {arch}")
     parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help=f"its {arch}")

@@ -89,9 +89,7 @@ def write(path: Path, device: str, start: float, rows: list[Any]) -> None:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     add = parser.add_argument
     kinds = ["cuda", "cpu", "fake"]
     add("--device", choices=kinds, default="cuda", help="where to check (default: cuda)")

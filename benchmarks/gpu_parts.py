@@ -21,13 +21,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import gpu_check
 from harness import program
-from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
+from harness.leaving_out import EVERYTHING, STOCK, Row, never
 
 from macaron_fairseq.commands.arguments import new_file, positive
 
@@ -108,7 +109,7 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     steps = FusedLayer, "takes_plain_steps", never
     relu = gpu_kernels, "dropped_relu", dropped_relu
     joined = gpu_kernels, "joined_linear", joined_linear
-    weights = CandidateModel, "constant_weights", at_no_time
+    weights = CandidateModel, "constant_weights", nullcontext
     return {
         "training": {
             EVERYTHING: ours,
@@ -234,9 +235,7 @@ def says(parts: dict[str, dict[str, Any]], row: str) -> str:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     add = parser.add_argument
     add("--device", choices=["cuda", "fake"], default="cuda", help="(default: cuda)")
     add("--shapes", nargs="+", metavar="SHAPE", help="(default: all that the device has)")

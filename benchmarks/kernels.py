@@ -208,9 +208,7 @@ KINDS = {"attention": attend_cases, "linear": linear_maps}
 
 def parse() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     add = parser.add_argument
     add("kind", choices=KINDS, help="what is to be measured")
     sizes = [name.removeprefix("_") for name in SIZES if name]

@@ -7,7 +7,6 @@ all repetitions counts, on the clock and on the processor: where others use the 
 tells more of one thread and the former of several.
 """
 
-import argparse
 import os
 import resource
 import time
@@ -49,9 +48,7 @@ def measure(side: str, n: int, dim: int, repetitions: int) -> list[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     numbers = [1000, 2000, 5000, 10_000]
     add = parser.add_argument
     usual = " ".join(map(str, numbers))

@@ -12,7 +12,6 @@ do not show there if half of the lines have all words. The time for WMT14 is tha
 cores, scaled by the number of English words.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -182,9 +181,7 @@ def figures(
 
 def main() -> None:
     """Measure every step and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("pairs", type=Path, help="source<TAB>target, one pair a line")
     parser.add_argument(
         "--lines", type=positive, default=1_000_000, help="pairs (default: %(default)s)"

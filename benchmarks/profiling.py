@@ -30,9 +30,7 @@ ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])
 
 def main() -> None:
     """Run a command and print its profile."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     parser.add_argument("--rows", type=positive, default=12, metavar="N", help="(default: 12)")
     parser.add_argument("command", choices=["fairseq-train", "fairseq-generate"])
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...")

@@ -121,9 +121,7 @@ def parse() -> argparse.Namespace:
     Raises:
         UserError: if a case cannot be measured.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     of_training = kinds.add_parser("training", help="fairseq-train, as in training.py")
     training.add_arguments(of_training)

@@ -161,9 +161,7 @@ def parse() -> argparse.Namespace:
     Raises:
         UserError: if two sides have the same name.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__)
     add = parser.add_argument
     add("sides", nargs="+", metavar="NAME=CHECKOUT[,TASK[,MODEL]]")
     add("--data", type=Path, required=True, help="what fairseq-preprocess wrote")

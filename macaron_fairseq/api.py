@@ -564,10 +564,10 @@ def describe(
             raise UserError(
                 "a checkpoint says itself what it is: give no flags of the model, and no types"
             )
-        return description.examine(*empty_models.of_checkpoint(Path(model)), tokens)
+        return description.describe(*empty_models.of_checkpoint(Path(model)), tokens)
     own = empty_models.flags_of(model, given)
     found = empty_models.of_architecture(model, own, types or empty_models.TYPES)
-    return description.examine(*found, tokens)
+    return description.describe(*found, tokens)
 
 
 def list_schemes(substep: str = "euler") -> "list[SchemeFormulas]":

@@ -1,7 +1,8 @@
 """Models, batches and trainers on the device that is checked; all data are drawn here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -56,7 +57,6 @@ class Device:
     types: int = 1000
     seed: int = 1
     multi30k: Path | None = None
-    _dictionary: Dictionary | None = field(default=None, repr=False)
 
     @property
     def is_gpu(self) -> bool:
@@ -75,14 +75,13 @@ class Device:
             return ["fp32", *["bf16"] * bf16.is_fast_here()]
         return [x for x in PRECISIONS if x != "bf16" or torch.cuda.is_bf16_supported(False)]
 
-    @property
+    @cached_property
     def dictionary(self) -> Dictionary:
         """Types without a meaning."""
-        if self._dictionary is None:
-            self._dictionary = Dictionary()
-            for number in range(self.types - self._dictionary.nspecial):
-                self._dictionary.add_symbol(f"w{number}")
-        return self._dictionary
+        found = Dictionary()
+        for number in range(self.types - found.nspecial):
+            found.add_symbol(f"w{number}")
+        return found
 
     def data(self) -> Path:
         """A folder in which fairseq's task finds the dictionary of both languages."""

@@ -20,6 +20,13 @@ def start(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
+def parser(about: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
+    """A parser whose help shows a benchmark's docstring with its lines as they are."""
+    return argparse.ArgumentParser(
+        description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def here() -> str:
     """The date, the machine and Python, as they belong below a table."""
     machine = f"{environment.cpu_model()}, {environment.available_cores()} cores"

@@ -39,6 +39,7 @@ from macaron_fairseq.distillation.criterion import (
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig,
 )
+from macaron_fairseq.distillation.student_criterion import StudentConfig
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
@@ -248,11 +249,11 @@ def transformer_arguments() -> str:
     return argument_table(parser, [x for x in parser._actions if x.dest not in names])
 
 
-def distillation_arguments(config: Any) -> str:
-    """Those of a criterion of students that its parent does not have."""
+def criterion_arguments(config: Any, parent: Any) -> str:
+    """Those of a criterion that its parent does not have."""
     own, parents = (argparse.ArgumentParser(add_help=False) for _ in range(2))
     gen_parser_from_dataclass(own, config)
-    gen_parser_from_dataclass(parents, LabelSmoothedCrossEntropyCriterionConfig())
+    gen_parser_from_dataclass(parents, parent)
     names = {x.dest for x in parents._actions}
     return argument_table(own, [x for x in own._actions if x.dest not in names])
 
@@ -327,10 +328,15 @@ PARTS: dict[str, Callable[[], str]] = {
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
     "distillation-arguments": partial(
-        distillation_arguments, DistilledLabelSmoothedCrossEntropyCriterionConfig()
+        criterion_arguments, DistilledLabelSmoothedCrossEntropyCriterionConfig(), StudentConfig()
     ),
     "cross-vocabulary-arguments": partial(
-        distillation_arguments, CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig()
+        criterion_arguments,
+        CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(),
+        StudentConfig(),
+    ),
+    "student-arguments": partial(
+        criterion_arguments, StudentConfig(), LabelSmoothedCrossEntropyCriterionConfig()
     ),
     "command-names": command_names,
     "commands": commands,

@@ -61,11 +61,7 @@ def plan(recipe: Recipe) -> Devices:
 
 def has_tensorboard() -> bool:
     """Whether there is one to log to."""
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("tensorboard") is not None
 
 
 def train(recipe: Recipe, devices: Devices) -> None:

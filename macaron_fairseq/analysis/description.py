@@ -93,8 +93,8 @@ class Description:
         return f"```text\n{self}```"
 
 
-def examine(args: Namespace, task: Any, tokens: int) -> Description:
-    """Describe a model.
+def describe(args: Namespace, task: Any, tokens: int) -> Description:
+    """Describe a model; `str` of what it returns is the text.
 
     Args:
         args: the model's arguments, filled in.
@@ -122,11 +122,6 @@ def examine(args: Namespace, task: Any, tokens: int) -> Description:
         tokens=tokens,
         has_baseline=has_baseline,
     )
-
-
-def describe(args: Namespace, task: Any, tokens: int) -> str:
-    """The text for a model; see `examine`."""
-    return str(examine(args, task, tokens))
 
 
 def integration(args: Namespace) -> str:

@@ -1,7 +1,6 @@
 """fairseq's trainer in this process, to measure its updates."""
 
 import contextlib
-import difflib
 import io
 import re
 import warnings
@@ -13,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
-from macaron_fairseq.common import signals
+from macaron_fairseq.common import names, signals
 from macaron_fairseq.common.errors import UserError
 
 
@@ -87,7 +86,6 @@ def one_sentence() -> Iterator[None]:
             raise
         reason = said.getvalue().rpartition("error: ")[2].strip()
         if unknown := re.match(r"argument --arch/-a: invalid choice: '(.*?)'", reason):
-            close = difflib.get_close_matches(unknown[1], ARCH_MODEL_REGISTRY, n=1)
-            meant = f": did you mean {close[0]}?" if close else ""
+            meant = names.question(unknown[1], ARCH_MODEL_REGISTRY)
             raise UserError(f"fairseq has no architecture {unknown[1]}{meant}") from None
         raise UserError(f"fairseq-train would refuse this: {reason}") from None

@@ -82,4 +82,4 @@ def run(args: argparse.Namespace) -> None:
         model = empty_models.of_checkpoint(args.path)
     else:
         model = empty_models.of_architecture(args.arch, flags, args.types or empty_models.TYPES)
-    files.write(Path("-"), description.describe(*model, args.tokens))
+    files.write(Path("-"), str(description.describe(*model, args.tokens)))

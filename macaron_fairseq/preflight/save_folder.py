@@ -6,7 +6,6 @@ one of them ends in a traceback. This can go once fairseq itself refuses the sec
 
 import atexit
 import logging
-import multiprocessing
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ def claim(line: CommandLine) -> None:
     Raises:
         UserError: if another run holds the folder, or it cannot be written.
     """
-    if line.command != "train" or multiprocessing.parent_process():
+    if line.command != "train":
         return
     args = line.args
     has_data = any(is_folder(name) for word in line.others for name in word.split(os.pathsep))

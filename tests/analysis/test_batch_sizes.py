@@ -73,7 +73,10 @@ def test_a_set_that_is_one_batch_is_not_measured_again(trainer):
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (["--arch", "macaron_transfomer"], r"^fairseq has no architecture macaron_transfomer: did"),
+        (
+            ["--arch", "macaron_transfomer"],
+            r"^fairseq has no architecture macaron_transfomer\. Did ",
+        ),
         ([*FLAGS, "--nosuch", "1"], r"^fairseq-train would refuse this: unrecognized arg.*nosuch"),
         ([*FLAGS, "--lr", "x"], r"^fairseq-train would refuse this: argument --lr: invalid"),
         ([], r"add --arch macaron_transformer$"),

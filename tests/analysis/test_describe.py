@@ -208,7 +208,7 @@ def test_every_architecture_that_is_offered_can_be_described():
         small = Namespace(**{"decoder_layers" if "transformer_lm" in name else "encoder_layers": 1})
         if anatomy.is_masked_lm(models.ARCH_MODEL_REGISTRY[name]):
             vars(small).update(narrow)
-        text_of_it = description.describe(*empty_models.of_architecture(name, small, 10), 5)
+        text_of_it = str(description.describe(*empty_models.of_architecture(name, small, 10), 5))
         assert text_of_it.startswith(f"{name}: ")
 
 
