@@ -148,10 +148,11 @@ class Evaluation:
     def metrics(self) -> list[str]:
         """The metrics of the scores, as tables call them."""
         from macaron_fairseq.commands import score
-        from macaron_fairseq.evaluation.scores import scoring
+        from macaron_fairseq.evaluation.scores.metrics import METRICS
+        from macaron_fairseq.evaluation.scores.scoring import DEFAULT
 
         named = parsed(score, "score", self.score, "x", "--reference", "x", "--target-lang", "x")
-        return [scoring.METRICS[name] for name in named.metric or scoring.DEFAULT]
+        return [METRICS[name].title for name in named.metric or DEFAULT]
 
 
 @dataclass(frozen=True)

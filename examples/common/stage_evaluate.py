@@ -18,7 +18,7 @@ from common.summary import summary
 from common.train_command import trained_as
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation.scores.scoring import OF_TOKENS
+from macaron_fairseq.evaluation.scores.metrics import OF_TOKENS
 from macaron_fairseq.evaluation.training import manifest, runs
 
 

@@ -2,30 +2,16 @@
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation.scores import scoring
-from macaron_fairseq.evaluation.scores.scoring import METRICS
+from macaron_fairseq.evaluation.scores.metrics import METRICS, OF_TOKENS
 
 EXAMPLES = """\
-metrics:
-  bleu                 sacreBLEU of detokenised text against the raw reference
-  chrf                 chrF of the same
-  chrf++               the same with n-grams of one and two words
-  ter                  translation edit rate, in %, case counted unless --lowercase; the lower the
-                       better
-  tokenised-bleu       multi-bleu.perl of the model's tokens against --tokenized-reference;
-                       with --lowercase, papers report it for IWSLT'14
-  compound-split-bleu  multi-bleu.perl of Moses tokens with hyphenated words split; papers
-                       report it for WMT'14, and do not normalise punctuation on both
-                       sides as it is done here, which can raise the score
-  wer                  word error rate of grapheme-to-phoneme conversion: sequences of the
-                       model's tokens with any error, in %, against --tokenized-reference
-  per                  phone error rate: edits for each token of that reference, in %
-
 Decode all sentences of the test set:
   fairseq-generate data-bin --user-dir "$(macaron-fairseq user-dir)" --path averaged.pt \\
     --post-process subword_nmt --required-batch-size-multiple 1 > generated.txt
@@ -45,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Score what fairseq-generate or fairseq-interactive printed. The hypotheses are put in "
         "order, joined and detokenised, and compared with the reference."
     )
-    parser.epilog = EXAMPLES
+    parser.epilog = metrics_help() + EXAMPLES
     parser.add_argument(
         "generated", type=Path, metavar="GENERATED", help="the file of what was printed; - is stdin"
     )
@@ -68,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         choices=METRICS,
         metavar="NAME",
-        help="metrics to compute, see below (default: bleu chrf)",
+        help=f"metrics to compute, see below (default: {' '.join(scoring.DEFAULT)})",
     )
     parser.add_argument(
         "--tokenized-reference",
         type=Path,
         metavar="FILE",
-        help="the target as the model was trained on it, before BPE; for tokenised-bleu, wer, per",
+        help="the target as the model was trained on it, before BPE; for " + ", ".join(OF_TOKENS),
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case, in all metrics")
     parser.add_argument(
@@ -113,11 +99,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def metrics_help() -> str:
+    """What --help says of each metric, below its list of options."""
+    width = max(map(len, METRICS)) + 2
+    indented = textwrap.TextWrapper(98, subsequent_indent=" " * width, break_on_hyphens=False)
+    entries = "\n".join(
+        indented.fill(f"{name:{width}}{metric.help}") for name, metric in METRICS.items()
+    )
+    return f"metrics:\n{textwrap.indent(entries, '  ')}\n\n"
+
+
 def run(args: argparse.Namespace) -> None:
     """Score what the command line names, write what it asks for, and print a table."""
     wanted = args.metric or scoring.DEFAULT
-    if args.tokenized_reference and not {*wanted} & {*scoring.OF_TOKENS}:
-        metrics = ", ".join(scoring.OF_TOKENS)
+    if args.tokenized_reference and not {*wanted} & {*OF_TOKENS}:
+        metrics = ", ".join(OF_TOKENS)
         print(f"--tokenized-reference is not used: it is for --metric {metrics}", file=sys.stderr)
     if args.test and not args.json:
         print("--test is not used: it names the test set in the file of --json", file=sys.stderr)

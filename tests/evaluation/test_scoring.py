@@ -428,6 +428,18 @@ def test_ter_counts_edits_and_shifts(scored):
     assert [x["metric"] for x in record["scores"]] == ["TER", "chrF++"]
 
 
+@pytest.mark.parametrize("metric", metrics.METRICS.values(), ids=metrics.METRICS)
+def test_what_is_known_of_a_metric_fits_its_scores(metric):
+    """Equal texts have the best score, and a signature says where it is of the model's tokens."""
+    lines = ["Das ist ein Haus .", "Es ist klein , aber schön ."]
+    found = metric.compute(lines, lines, "de", False)
+    best = 0 if metric.lower_is_better else 100
+    assert (found.metric, found.score) == (metric.title, pytest.approx(best))
+    assert metric.of_tokens == ("tokens:model|" in found.signature)
+    in_capitals = metric.compute([line.upper() for line in lines], lines, "de", True)
+    assert in_capitals.score == pytest.approx(best)
+
+
 def test_hypotheses_that_are_text_are_not_joined_by_moses_rules(scored):
     text = ["He said 'no' & left.", "It's 'new' and costs 5 % more."]
     generated = "".join(f"H-{i}\t-1\t{line}\n" for i, line in enumerate(text))

@@ -1,12 +1,13 @@
 """BLEU of three kinds of tokens, chrF, and the error rates of grapheme-to-phoneme conversion.
 
-sacreBLEU counts n-grams, whatever the tokens are.
+sacreBLEU counts n-grams, whatever the tokens are. `METRICS`, at the end, has all that others know
+of a metric.
 """
 
 import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -19,7 +20,6 @@ from macaron_fairseq.text.tokenization import Pipeline
 
 # Languages without spaces between words, of which sacreBLEU knows no words by their code.
 WITHOUT_TOKENISER = "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "yue"
-LOWER_IS_BETTER = ("WER", "PER", "TER")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,21 @@ class Score:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.score:.2f} ({self.signature})"
+
+
+# Of hypotheses, references, their language, and whether to ignore case.
+Compute = Callable[[Sequence[str], Sequence[str], str, bool], Score]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What command lines, tables and records know of a metric."""
+
+    title: str  # in tables and files
+    help: str
+    compute: Compute
+    of_tokens: bool = False  # whether it compares the model's tokens, not detokenised text
+    lower_is_better: bool = False
 
 
 def bleu(
@@ -273,3 +288,64 @@ def detail(result: BLEUScore) -> str:
         f"{precisions} (BP = {result.bp:.3f} ratio = {result.ratio:.3f} "
         f"hyp_len = {result.sys_len} ref_len = {result.ref_len})"
     )
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def of_any_language(compute: Callable[[Sequence[str], Sequence[str], bool], Score]) -> Compute:
+    """A metric that does not ask for the language, called as those that do."""
+    return lambda hypotheses, references, _, lowercase: compute(hypotheses, references, lowercase)
+
+
+# By their names on a command line, in the order of `macaron-fairseq score --help`.
+METRICS = {
+    "bleu": Metric(
+        "BLEU",
+        "sacreBLEU of detokenised text against the raw reference",
+        bleu,
+    ),
+    "chrf": Metric("chrF", "chrF of the same", of_any_language(chrf)),
+    "chrf++": Metric(
+        "chrF++",
+        "the same with n-grams of one and two words",
+        of_any_language(functools.partial(chrf, word_order=2)),
+    ),
+    "ter": Metric(
+        "TER",
+        "translation edit rate, in %, case counted unless --lowercase; the lower the better",
+        ter,
+        lower_is_better=True,
+    ),
+    "tokenised-bleu": Metric(
+        "tokenised BLEU",
+        "multi-bleu.perl of the model's tokens against --tokenized-reference; with --lowercase, "
+        "papers report it for IWSLT'14",
+        of_any_language(tokenised_bleu),
+        of_tokens=True,
+    ),
+    "compound-split-bleu": Metric(
+        "compound-split BLEU",
+        "multi-bleu.perl of Moses tokens with hyphenated words split; papers report it for "
+        "WMT'14. They do not normalise punctuation on both sides as it is done here, which can "
+        "raise the score",
+        compound_split_bleu,
+    ),
+    "wer": Metric(
+        "WER",
+        "word error rate of grapheme-to-phoneme conversion: sequences of the model's tokens with "
+        "any error, in %, against --tokenized-reference",
+        of_any_language(wer),
+        of_tokens=True,
+        lower_is_better=True,
+    ),
+    "per": Metric(
+        "PER",
+        "phone error rate: edits for each token of that reference, in %",
+        of_any_language(per),
+        of_tokens=True,
+        lower_is_better=True,
+    ),
+}
+OF_TOKENS = tuple(name for name, metric in METRICS.items() if metric.of_tokens)
+LOWER_IS_BETTER = tuple(metric.title for metric in METRICS.values() if metric.lower_is_better)

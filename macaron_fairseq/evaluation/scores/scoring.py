@@ -3,35 +3,21 @@
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.common.text_lines import read_lines
-from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.evaluation.scores.generated import best, in_order
-from macaron_fairseq.evaluation.scores.metrics import Score
+from macaron_fairseq.evaluation.scores.metrics import METRICS, OF_TOKENS, Score
 from macaron_fairseq.text.marks import SENTENCEPIECE, has_pieces, is_sentencepiece, remove_bpe
 from macaron_fairseq.text.tokenization import detokenize
 
 STDIO = Path("-")
-# By their names on a command line: how tables call them.
-METRICS = {
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "chrf++": "chrF++",
-    "ter": "TER",
-    "tokenised-bleu": "tokenised BLEU",
-    "compound-split-bleu": "compound-split BLEU",
-    "wer": "WER",
-    "per": "PER",
-}
-OF_TOKENS = ("tokenised-bleu", "wer", "per")  # compare the model's tokens
 DEFAULT = ("bleu", "chrf")
 
 
@@ -132,14 +118,9 @@ def score(
     tokenized: list[str] = []
     if {*wanted} & {*OF_TOKENS}:
         tokenized = read_tokenized(tokenized_reference, references, reference)
-    of_tokens = {
-        "tokenised-bleu": partial(metrics.tokenised_bleu, tokens, tokenized, lowercase),
-        "wer": partial(metrics.wer, tokens, tokenized, lowercase),
-        "per": partial(metrics.per, tokens, tokenized, lowercase),
-    }
     scored = ScoredText(
         hypotheses,
-        of_texts(hypotheses, references, language, wanted, lowercase, of_tokens),
+        of_texts(hypotheses, references, language, wanted, lowercase, (tokens, tokenized)),
         reference,
         sha256(reference, references),
         sha256(generated, printed),
@@ -183,7 +164,7 @@ def of_texts(
     language: str,
     wanted: Sequence[str] = DEFAULT,
     lowercase: bool = False,
-    of_tokens: Mapping[str, Callable[[], Score]] | None = None,
+    tokens: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> list[Score]:
     """The scores of detokenised sentences.
 
@@ -193,26 +174,22 @@ def of_texts(
         language: of both, for Moses' rules.
         wanted: names out of `METRICS`.
         lowercase: whether to ignore case.
-        of_tokens: what computes the metrics of `OF_TOKENS`, where the model's tokens are known.
+        tokens: the model's, and those of the references, where they are known.
 
     Raises:
         UserError: if there is no such metric, or one lacks what it needs.
     """
-    compute: dict[str, Callable[[], Score]] = {
-        "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
-        "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
-        "chrf++": lambda: metrics.chrf(hypotheses, references, lowercase, word_order=2),
-        "ter": lambda: metrics.ter(hypotheses, references, language, lowercase),
-        **{name: partial(refuse_plain, name) for name in OF_TOKENS},
-        "compound-split-bleu": lambda: metrics.compound_split_bleu(
-            hypotheses, references, language, lowercase
-        ),
-        **(of_tokens or {}),
-    }
-    return [look_up(compute, name, "metric", "--metric")() for name in dict.fromkeys(wanted)]
+    found = []
+    for name in dict.fromkeys(wanted):
+        metric = look_up(METRICS, name, "metric", "--metric")
+        texts = tokens if metric.of_tokens else (hypotheses, references)
+        if texts is None:
+            refuse_plain(name)
+        found.append(metric.compute(*texts, language, lowercase))
+    return found
 
 
-def refuse_plain(metric: str) -> Score:
+def refuse_plain(metric: str) -> NoReturn:
     """Raise a `UserError`: plain text lacks the tokens that the metric compares."""
     raise UserError(
         f"{metric} compares the model's tokens, which plain text no longer has: give what "
