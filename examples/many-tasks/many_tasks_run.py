@@ -28,7 +28,6 @@ from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.evaluation.evidence import records
 from macaron_fairseq.evaluation.evidence.records import EDITS, GROUPS, NGRAMS, Items, Run
 from macaron_fairseq.evaluation.scores import failures, metrics
-from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.training import manifest, training_log
 from macaron_fairseq.text import data_folder
 
@@ -173,21 +172,21 @@ def of_items(
 ) -> tuple[Items, str | list[int] | list[list[int]]]:
     """What the bootstrap needs of the test set and of this run's hypotheses."""
     test, language = task.kind.test, recipe.target
-    is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")
-    kind = "tokenized" if is_of_tokens else "reference"
+    metric = metrics.BY_TITLE[task.kind.metric]
+    kind = "tokenized" if metric.of_tokens else "reference"
     path = recipe.reference(test, language, kind)
     references = [*text_lines.read_lines(path)]
-    if is_of_tokens:
+    if metric.of_tokens:
         hypotheses = own_tokens(folder, len(references), path)
     else:
         hypotheses = [*text_lines.read_lines(folder / "hypotheses.txt")]
     sha256, lowercase = files.sha256(path), "--lowercase" in recipe.score_flags
-    if task.kind.metric in LOWER_IS_BETTER:
+    if metric.lower_is_better:
         lengths = records.digits(len(line.split()) for line in references)
         found = records.digits(metrics.edits(hypotheses, references, lowercase))
         return Items(EDITS, len(references), sha256, lengths), found
     sources = [*text_lines.read_lines(recipe.reference(test, recipe.source))]
-    counts = metrics.ngram_counts(hypotheses, references, language, is_of_tokens, lowercase)
+    counts = metrics.ngram_counts(hypotheses, references, language, metric.of_tokens, lowercase)
     groups = [[0] * 9 for _ in range(GROUPS)]
     for number, counted in zip(clusters(sources), counts, strict=True):
         group = groups[number % GROUPS]

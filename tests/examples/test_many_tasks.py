@@ -176,7 +176,8 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
         ),
         (
             tasks.FILE.read_text().replace("metric: BLEU", "metric: chrF", 1),
-            "families/multi30k/metric is chrF, which cannot be bootstrapped: choose from BLEU, tok",
+            "families/multi30k/metric is chrF, which cannot be bootstrapped: choose from BLEU, "
+            "tokenised BLEU, WER, PER",
         ),
         (
             tasks.FILE.read_text().replace("score: 23.5", 'score: "23.5"'),

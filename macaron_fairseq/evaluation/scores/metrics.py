@@ -48,6 +48,7 @@ class Metric:
     compute: Compute
     of_tokens: bool = False  # whether it compares the model's tokens, not detokenised text
     lower_is_better: bool = False
+    has_counts: bool = False  # whether `edits` or `ngram_counts` give it for any sentences drawn
 
 
 def bleu(
@@ -304,6 +305,7 @@ METRICS = {
         "BLEU",
         "sacreBLEU of detokenised text against the raw reference",
         bleu,
+        has_counts=True,
     ),
     "chrf": Metric("chrF", "chrF of the same", of_any_language(chrf)),
     "chrf++": Metric(
@@ -323,6 +325,7 @@ METRICS = {
         "papers report it for IWSLT'14",
         of_any_language(tokenised_bleu),
         of_tokens=True,
+        has_counts=True,
     ),
     "compound-split-bleu": Metric(
         "compound-split BLEU",
@@ -338,6 +341,7 @@ METRICS = {
         of_any_language(wer),
         of_tokens=True,
         lower_is_better=True,
+        has_counts=True,
     ),
     "per": Metric(
         "PER",
@@ -345,7 +349,9 @@ METRICS = {
         of_any_language(per),
         of_tokens=True,
         lower_is_better=True,
+        has_counts=True,
     ),
 }
 OF_TOKENS = tuple(name for name, metric in METRICS.items() if metric.of_tokens)
-LOWER_IS_BETTER = tuple(metric.title for metric in METRICS.values() if metric.lower_is_better)
+BY_TITLE = {metric.title: metric for metric in METRICS.values()}
+LOWER_IS_BETTER = tuple(title for title, metric in BY_TITLE.items() if metric.lower_is_better)
