@@ -1,8 +1,8 @@
 """What fairseq gets to know: importing this registers it.
 
 It also lets `compat` mend faults of fairseq's that no subclass reaches. These are checkpoints that
-PyTorch refuses or that a kill cuts, a name that numpy lost, and `--bf16` without a TPU. The others
-are `--patience` after a kill, and what it prints at import.
+PyTorch refuses, that run something or that a kill cuts, a name that numpy lost, and `--bf16`
+without a TPU. The others are `--patience` after a kill, and what it prints at import.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models.
 Whether a model is that of `fast/` or of `model/` is chosen here alone: see `is_fused`.
@@ -28,7 +28,14 @@ from fairseq.optim import register_optimizer
 from fairseq.tasks import FairseqTask, register_task
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import amp, early_stopping, numpy_names, tpu, whole_copies
+from macaron_fairseq.compat import (
+    amp,
+    early_stopping,
+    every_checkpoint,
+    numpy_names,
+    tpu,
+    whole_copies,
+)
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
@@ -153,6 +160,7 @@ CRITERIA = {  # with what reads their flags
 }
 
 allow_safe_globals()
+every_checkpoint.mend()
 numpy_names.mend()
 whole_copies.mend()
 amp.mend()

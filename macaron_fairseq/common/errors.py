@@ -4,14 +4,23 @@ import errno
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+# Characters that control a terminal, or the direction of text, by what is shown of them.
+CONTROLS = {*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F} - {ord("\n"), ord("\t")}
+CONTROLS |= {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+ESCAPES = {x: chr(x).encode("unicode_escape").decode() for x in CONTROLS}
+
 
 class UserError(SystemExit, ValueError):
     """A mistake in flags, files or data; its text is one sentence that names the fix.
 
     As a `SystemExit` it ends a command with that sentence and status 1, and without a traceback.
     This works in fairseq's commands too, which the plugin does not own. A program can catch it as a
-    `ValueError`.
+    `ValueError`. What would control a terminal is shown as an escape: a sentence may quote a file.
     """
+
+    def __init__(self, sentence: object = "") -> None:
+        """Take the sentence."""
+        super().__init__(str(sentence).translate(ESCAPES))
 
 
 def check_all(*checks: Callable[[], Any]) -> list[Any]:

@@ -7,10 +7,11 @@ NOTHING = "-"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """A table in Markdown; line breaks in a cell are spaces there."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+        "| " + " | ".join(" ".join(cell.split("\n")).replace("|", "\\|") for cell in line) + " |"
+        for line in lines
     )
 
 

@@ -24,7 +24,7 @@ from omegaconf.base import ContainerMetadata, Metadata
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
-from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.errors import UserError, in_a_line
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
 
@@ -122,9 +122,20 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
 
     Raises:
-        UserError: if the file is missing, empty, truncated or no fairseq checkpoint; if it does not
-            say which model it holds, and for which task; or if it holds a class that is not
-            allowed, or a program among its arguments (nothing in it runs).
+        UserError: as `examine` does; or if it does not say which model it holds, and for which
+            task.
+    """
+    state = examine(path)
+    refuse_without_arguments(path, state)
+    return state
+
+
+def examine(path: Path) -> dict[str, Any]:
+    """What is in a checkpoint in which nothing would run.
+
+    Raises:
+        UserError: if the file is missing, empty, truncated or no fairseq checkpoint; or if it holds
+            a class that is not allowed, or a program among its arguments (nothing in it runs).
     """
     allow_safe_globals()
     try:
@@ -139,7 +150,8 @@ def load(path: Path) -> dict[str, Any]:
     if is_empty:
         raise UserError(f"{path} is empty: {RECOVER}")
     try:
-        mmap = zipfile.is_zipfile(path)
+        # PyTorch maps no file whose name is not UTF-8, which Python shows so.
+        mmap = zipfile.is_zipfile(path) and not re.search("[\udc80-\udcff]", str(path))
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except MemoryError:
         raise
@@ -156,7 +168,8 @@ def load(path: Path) -> dict[str, Any]:
             refuse_program(path, part)
     except RecursionError as error:
         raise UserError(f"{path} is not a fairseq checkpoint: its arguments have no end") from error
-    refuse_without_arguments(path, state)
+    except AttributeError as error:  # of omegaconf's classes
+        raise UserError(f"{path} is not a fairseq checkpoint: {in_a_line(error)}") from error
     return state
 
 
@@ -172,26 +185,26 @@ def refuse_program(path: Path, options: Any, name: str = "") -> None:
         options = options._value()
     if OmegaConf.is_config(options):  # as it is, and not as omegaconf would complete it here
         options = OmegaConf.to_container(options, resolve=False)
-    if isinstance(options, str | bytes | bytearray):
-        if is_program(name, options):
-            raise UserError(
-                f"{path} has the argument {name} = {options[:80]!r}, which fairseq would run: it "
-                "was not loaded"
-            )
-    elif isinstance(options, list | tuple):
+    if isinstance(options, list | tuple):
         for value in options:
             refuse_program(path, value, name)
-    else:
+    elif isinstance(options, Namespace | Mapping):
         for name, value in mapping(options).items():
             refuse_program(path, value, str(name))
+    elif is_program(name, options):
+        raise UserError(
+            f"{path} has the argument {name} = {repr(options)[:80]}, which fairseq would run: it "
+            "was not loaded"
+        )
 
 
-def is_program(name: str, value: str | bytes | bytearray) -> bool:
+def is_program(name: str, value: Any) -> bool:
     """Whether fairseq, given an argument, may run something."""
-    # omegaconf would put another argument in its place. fairseq saves none such.
-    if isinstance(value, str) and "${" in value:
-        return True
-    return name in EVALUATED and not (isinstance(value, str) and is_literal(value))
+    if isinstance(value, str):
+        # omegaconf would put another argument in its place. fairseq saves none such.
+        return "${" in value or (name in EVALUATED and not is_literal(value))
+    # Python also evaluates bytes, and whatever holds some, such as an array.
+    return name in EVALUATED and not isinstance(value, bool | int | float | None)
 
 
 def is_literal(text: str) -> bool:

@@ -49,6 +49,10 @@ def load_models(path: str, task: FairseqTask) -> list[Any]:
 def refuse_unfit(path: str, task: FairseqTask) -> None:
     """Raise a `UserError` if a checkpoint is bad, or of another task, model or dictionary."""
     state = checkpoints.load_checked(Path(path))
+    # fairseq prefers a part of a divided model.
+    read = checkpoint_utils.get_maybe_sharded_checkpoint_filename(path, "", 0, 1)
+    if read != path:
+        raise UserError(f"fairseq would read {read} in place of {path}: move one of them away")
     if isinstance(task, TranslationTask):
         checkpoints.refuse_other_task(path, state, "translation")
     arguments = checkpoints.model_arguments(state)

@@ -31,7 +31,7 @@ from omegaconf import AnyNode, DictConfig, OmegaConf
 
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
-from macaron_fairseq.compat import checkpoints, whole_copies
+from macaron_fairseq.compat import checkpoints, every_checkpoint, whole_copies
 from macaron_fairseq.model import averaging, loading
 from macaron_fairseq.preflight import checks
 
@@ -74,7 +74,7 @@ def test_fairseq_does_not_load_its_own_checkpoints(tmp_path):
     torch.serialization.clear_safe_globals()
     try:
         with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL argparse\.Namespace"):
-            checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "stock.pt"))
+            every_checkpoint.read(str(tmp_path / "stock.pt"))  # as fairseq has it
     finally:
         torch.serialization.add_safe_globals(allowed)
     checkpoints.load(tmp_path / "stock.pt")
@@ -302,6 +302,12 @@ def with_argument(path, name, value):
     return path
 
 
+def stored_task():
+    """That of the stored model."""
+    source, target = (Dictionary.load(str(STORED / f"dict.{x}.txt")) for x in ("src", "tgt"))
+    return TranslationTask(TranslationConfig(), source, target)
+
+
 def test_fairseq_runs_an_argument_of_a_checkpoint(tmp_path):
     """Once it does not, `refuse_program` can go."""
     with pytest.raises(TypeError):  # what it gives is no list
@@ -340,6 +346,62 @@ def test_a_program_among_the_arguments_is_refused(before, tmp_path):
         with pytest.raises(UserError, match="has the argument adaptive_softmax_cutoff = "):
             checkpoints.load(path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_holds_bytes_is_a_program_too(tmp_path):
+    """Python evaluates an array's bytes."""
+    array = np.frombuffer(b"1+1     ", "i8")
+    assert eval(array) == 2
+    path = with_argument(tmp_path / "a.pt", "encoder_layers", array)
+    with pytest.raises(UserError, match="has the argument encoder_layers = array"):
+        checkpoints.load(path)
+
+
+def test_a_file_that_a_checkpoint_names_is_examined_too(tmp_path):
+    """A pre-trained model, which fairseq reads while it builds this one."""
+    program = PROGRAM.format(str(tmp_path / "ran"))
+    other = with_argument(tmp_path / "other.bin", "adaptive_softmax_cutoff", program)
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    named = {"_name": "fconv_self_att", "pretrained": "True", "pretrained_checkpoint": str(other)}
+    state["cfg"]["model"] = Namespace(**{**vars(state["cfg"]["model"]), **named})
+    torch.save(state, tmp_path / "a.pt")
+    assert checkpoints.load(tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"other\.bin has the argument adaptive_softmax_cutoff = "):
+        checkpoint_utils.load_model_ensemble([str(tmp_path / "a.pt")], task=stored_task())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_part_next_to_a_checkpoint_is_not_read_in_its_place(tmp_path):
+    program = PROGRAM.format(str(tmp_path / "ran"))
+    with_argument(tmp_path / "a-shard0.pt", "adaptive_softmax_cutoff", program)
+    path = str(shutil.copy(STORED / "checkpoint.pt", tmp_path / "a.pt"))
+    with pytest.raises(UserError, match=r"would read \S*/a-shard0\.pt in place of \S*/a\.pt: "):
+        loading.load_models(path, stored_task())
+    with pytest.raises(UserError, match=r"a-shard0\.pt has the argument adaptive_softmax_cutoff"):
+        checkpoint_utils.load_model_ensemble([path], task=stored_task())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_forged_configuration_is_refused(tmp_path):
+    forged = DictConfig({"a": 1})
+    forged.__dict__["_content"] = [1, 2]
+    with pytest.raises(UserError, match="is not a fairseq checkpoint"):
+        checkpoints.load(with_argument(tmp_path / "a.pt", "more", forged))
+
+
+def test_a_folder_whose_name_is_not_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b"b\xffad") / "a.pt"
+    path.parent.mkdir()
+    shutil.copy(STORED / "checkpoint.pt", path)
+    assert checkpoints.load_checked(path)["model"]
+
+
+def test_a_sentence_shows_what_would_control_a_terminal(tmp_path):
+    path = with_argument(tmp_path / "a.pt", "more", {"\x1b]0;title\x07": "${x}"})
+    with pytest.raises(UserError) as refused:
+        checkpoints.load(path)
+    assert str(refused.value).partition(" has the argument ")[2].startswith(r"\x1b]0;title\x07 = ")
+    assert str(refused.value) == refused.value.code
 
 
 def test_a_program_that_ends_in_a_backslash_is_refused(tmp_path):
