@@ -122,10 +122,13 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
 
     Raises:
-        UserError: as `examine` does; or if it does not say which model it holds, and for which
-            task.
+        UserError: as `examine` does; or if it holds no tensors of a model, or does not say of
+            which, and for which task.
     """
     state = examine(path)
+    model = state.get("model")
+    if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
+        raise UserError(f"{path} is not a fairseq checkpoint: it has no 'model' of named tensors")
     refuse_without_arguments(path, state)
     return state
 
@@ -157,8 +160,7 @@ def examine(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # what is not a checkpoint, or a part of one, can raise anything
         raise UserError(f"{path} {explain(error)}") from error
-    model = state.get("model") if isinstance(state, dict) else None
-    if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
+    if not isinstance(state, dict):
         raise UserError(f"{path} is not a fairseq checkpoint: it has no 'model' of named tensors")
     for name, kind in (("args", Namespace | Mapping | None), ("cfg", Mapping | None)):
         if not isinstance(state.get(name), kind):
@@ -168,7 +170,9 @@ def examine(path: Path) -> dict[str, Any]:
             refuse_program(path, part)
     except RecursionError as error:
         raise UserError(f"{path} is not a fairseq checkpoint: its arguments have no end") from error
-    except AttributeError as error:  # of omegaconf's classes
+    except UserError:
+        raise
+    except Exception as error:  # a forged class of omegaconf's can raise anything
         raise UserError(f"{path} is not a fairseq checkpoint: {in_a_line(error)}") from error
     return state
 

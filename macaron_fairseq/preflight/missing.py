@@ -91,7 +91,9 @@ def refuse_untold(line: CommandLine) -> None:
     has_bleu = args.eval_bleu or args.disable_validation or args.task not in TRANSLATION
     if args.best_checkpoint_metric == "bleu" and not has_bleu:
         raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
-    in_training = getattr(CRITERION_REGISTRY.get(args.criterion), "logged_in_training", ())
+    in_training = {
+        x for one in CRITERION_REGISTRY.values() for x in getattr(one, "logged_in_training", ())
+    }
     if args.best_checkpoint_metric in in_training and not args.disable_validation:
         raise UserError(
             f"--best-checkpoint-metric {args.best_checkpoint_metric} is computed in training alone:"

@@ -90,8 +90,8 @@ def refuse_script_of_job(environ: Mapping[str, str]) -> None:
     if (nodes, tasks) != ("1", "1"):
         raise UserError(
             "in a Slurm job fairseq counts on tasks that srun starts, and nothing has started "
-            f"them: start it by srun --ntasks={nodes} --ntasks-per-node=1, and it takes all GPUs "
-            "of each node"
+            f"them: start it by srun --ntasks={nodes} --ntasks-per-node=1"
+            f"{', with --distributed-port N' * (nodes != '1')}, and it takes all GPUs of each node"
         )
 
 

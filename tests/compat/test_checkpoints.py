@@ -27,7 +27,7 @@ from helpers.paths import FIXTURES, USER_DIR
 from helpers.processes import run
 from helpers.small import parse
 from helpers.toy_corpus import TRAIN, train
-from omegaconf import AnyNode, DictConfig, OmegaConf
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
@@ -371,6 +371,14 @@ def test_a_file_that_a_checkpoint_names_is_examined_too(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_checkpoint_of_another_kind_is_left_to_fairseq(tmp_path):
+    """data2vec's `model` holds more than tensors."""
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    state["model"]["_ema"] = {"x": torch.ones(1)}
+    torch.save(state, tmp_path / "a.pt")
+    assert checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "a.pt"))["model"]["_ema"]
+
+
 def test_a_part_next_to_a_checkpoint_is_not_read_in_its_place(tmp_path):
     program = PROGRAM.format(str(tmp_path / "ran"))
     with_argument(tmp_path / "a-shard0.pt", "adaptive_softmax_cutoff", program)
@@ -382,9 +390,13 @@ def test_a_part_next_to_a_checkpoint_is_not_read_in_its_place(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_forged_configuration_is_refused(tmp_path):
-    forged = DictConfig({"a": 1})
-    forged.__dict__["_content"] = [1, 2]
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [(DictConfig, [1, 2]), (DictConfig, {"a": 1}), (ListConfig, 5), (ListConfig, "x")],
+)
+def test_a_forged_configuration_is_refused(kind, content, tmp_path):
+    forged = kind([]) if kind is ListConfig else kind({"a": 1})
+    forged.__dict__["_content"] = content
     with pytest.raises(UserError, match="is not a fairseq checkpoint"):
         checkpoints.load(with_argument(tmp_path / "a.pt", "more", forged))
 

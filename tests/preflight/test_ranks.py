@@ -114,7 +114,10 @@ def test_fairseq_takes_all_gpus_of_a_job_of_one_task(monkeypatch):
         (FOUR_TASKS, "--ntasks=1 --ntasks-per-node=1"),
         (JOB, "--ntasks=1 --ntasks-per-node=1"),
         (JOB | {"SLURM_NTASKS_PER_NODE": "4"}, "--ntasks=1 --ntasks-per-node=1"),
-        (JOB | {"SLURM_NNODES": "2", "SLURM_NTASKS": "2"}, "--ntasks=2 --ntasks-per-node=1"),
+        (
+            JOB | {"SLURM_NNODES": "2", "SLURM_NTASKS": "2"},
+            "--ntasks=2 --ntasks-per-node=1, with --distributed-port N",
+        ),
     ],
 )
 def test_the_script_of_a_job(job, advice, monkeypatch):
