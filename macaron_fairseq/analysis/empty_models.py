@@ -28,7 +28,6 @@ from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.base import MacaronModel
 from macaron_fairseq.model.language_model import BaselineLanguageModel
 from macaron_fairseq.model.masked_language_model import BaselineRobertaModel
-from macaron_fairseq.model.released import upgrade_args
 from macaron_fairseq.model.released_bert import CLS, MASK
 from macaron_fairseq.model.transformer import BaselineTransformerModel
 from macaron_fairseq.schemes import splitting
@@ -210,7 +209,6 @@ def sides_of(args: Namespace) -> Sequence[str]:
 def baseline(args: Namespace) -> Namespace:
     """The arguments of the Transformer as large as a Macaron model: each layer's FFNs are one."""
     args = copy(args)
-    upgrade_args(args)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # the authors' checkpoints say less
     set_macaron_defaults(args)
     for side in sides_of(args):

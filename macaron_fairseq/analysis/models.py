@@ -26,7 +26,7 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation.training import manifest, training_data
 from macaron_fairseq.model.loading import load_models
-from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes import substeps
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.translator import Batching, Search
 
@@ -182,11 +182,9 @@ def read(path: Path) -> Checkpoint:
         UserError: if the file is bad or does not say which model it holds.
     """
     state = checkpoints.load(path)
-    model = dict(checkpoints.model_arguments(state))
+    model = checkpoints.model_arguments(state)
     if model["arch"] is None:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
-    if model.get("macaron"):  # of the authors' code
-        model["macaron_scheme"] = splitting.DEFAULT
     return Checkpoint(
         path,
         model["arch"],

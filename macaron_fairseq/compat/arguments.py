@@ -3,6 +3,8 @@
 from argparse import Namespace
 from typing import Any
 
+# Today's words for those of fairseq until 0.8, and of the authors' BERT.
+TODAYS_NAMES = {"relu_dropout": "activation_dropout", "act_fn": "activation_fn"}
 # The tasks of the authors' BERT: fairseq's task and criterion today.
 TODAYS_TASKS = {
     "bert": ("masked_lm", "masked_lm"),
@@ -24,27 +26,40 @@ class PassUserDir(Namespace):
 class SavedArguments(Namespace):
     """What PyTorch's safe loader makes of a saved `argparse.Namespace`: one in today's words.
 
-    Until 0.8 fairseq said `relu_dropout` for `activation_dropout`. The authors' code forks 0.6.
-    There, `--macaron` keeps the plain architecture's name, whose class here has no first FFNs. The
-    file holds all other arguments, so the name can be replaced. This can go when nobody loads those
-    checkpoints any more.
+    The one place for arguments of the authors' code, a fork of fairseq 0.6, and of fairseq until
+    0.8. With `--macaron` the authors' code keeps the plain architecture's name, whose class here
+    has no first FFNs. The file holds all other arguments, so the name can be replaced. This can go
+    when nobody loads those checkpoints any more.
+
+    Macaron models of this package do not come here: their arguments are a `PassUserDir`, or of
+    fairseq-hydra-train a dict. No name of theirs has changed.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the saved arguments, rename them, and become an `argparse.Namespace`."""
-        self.__dict__.update(state)
+        """Take the saved arguments, rename them, and become an `argparse.Namespace`.
+
+        What is in today's words already, as in a mean of checkpoints, stays.
+        """
+        found = self.__dict__
+        found.update(state)
         self.__class__ = Namespace  # type: ignore[assignment]
         if "arch" not in state:  # of another program than fairseq
             return
-        if state.get("relu_dropout") is not None:
-            self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
-        task, is_plain = state.get("task"), "macaron" not in state["arch"]
-        if task in TODAYS_TASKS and ("max_positions" if task == "bert" else "n_classes") in state:
+        for old, new in TODAYS_NAMES.items():
+            if state.get(old) is not None:
+                found.setdefault(new, state[old])
+        task: Any = state.get("task")
+        of_theirs = "max_positions" if task == "bert" else "n_classes"
+        is_bert = task in TODAYS_TASKS and of_theirs in state
+        if is_bert:
             in_todays_words(self, task)
-            if state.get("macaron") and is_plain:
-                self.arch = f"{state['arch']}_macaron"
-        elif state.get("macaron") and is_plain:
-            self.arch = "macaron_transformer"
+        if state.get("macaron"):
+            if "macaron" not in state["arch"]:
+                self.arch = f"{state['arch']}_macaron" if is_bert else "macaron_transformer"
+            found.setdefault("macaron_scheme", "strang-marchuk")
+            if "decoder_ffn_embed_dim" in state:  # whose first FFN is as wide as the encoder's
+                width = state.get("encoder_ffn_embed_dim")
+                found.setdefault("decoder_first_ffn_embed_dim", width)
 
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
         """Be saved as an `argparse.Namespace` where nothing was taken: it has no state."""

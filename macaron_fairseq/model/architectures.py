@@ -228,7 +228,7 @@ def configure_released_bert(
 ) -> None:
     """Fill in what the user left open as the authors' BERT does."""
     args.only_classifies = only_classifies
-    set_default(args, "activation_fn", getattr(args, "act_fn", "gelu"))  # their name for it
+    set_default(args, "activation_fn", "gelu")
     set_default(args, "macaron_scheme", scheme)
     set_default(args, "no_normalize_affine", True)
     set_default(args, "untie_weights_roberta", not getattr(args, "share_all_embeddings", True))

@@ -1,36 +1,22 @@
-"""Checkpoints of the authors' released code, a fork of fairseq 0.6.
+"""Parameters of the authors' released code, a fork of fairseq 0.6.
 
-Their architectures are registered in `architectures`; here their arguments and parameter names
-become this package's. Facts of that format: the FFN halves of a layer are `macaron_fc1`,
-`macaron_fc2` (first) and `fc1`, `fc2`. The first half's LayerNorm is `layer_norms.2` in the encoder
-and `macaron_layer_norm` in the decoder.
+Their architectures are registered in `architectures`; here their parameter names become this
+package's, as their arguments do in `compat.arguments`. Facts of that format: the FFN halves of a
+layer are `macaron_fc1`, `macaron_fc2` (first) and `fc1`, `fc2`. The first half's LayerNorm is
+`layer_norms.2` in the encoder and `macaron_layer_norm` in the decoder.
 """
 
 import re
-from argparse import Namespace
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-
-from macaron_fairseq.schemes.splitting import DEFAULT
 
 FFNS_RENAMED = {
     r"(.*\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
     r"(decoder\.layers\.\d+)\.macaron_layer_norm\.(.*)": r"\1.earlier.0.layer_norm.\2",
     r"(encoder\.layers\.\d+)\.layer_norms\.2\.(.*)": r"\1.earlier.0.layer_norm.\2",
 }
-
-
-def upgrade_args(args: Namespace) -> None:
-    """Translate a released checkpoint's arguments in place; leave others as they are."""
-    if not getattr(args, "macaron", False):
-        return
-    args.macaron = False  # translated
-    if getattr(args, "macaron_scheme", None) is None:  # else it is --model-overrides' choice
-        args.macaron_scheme = DEFAULT
-    # There, the decoder's first half was as wide as the encoder's.
-    args.decoder_first_ffn_embed_dim = args.encoder_ffn_embed_dim
 
 
 def upgrade_state(state_dict: dict[str, Tensor]) -> None:

@@ -90,7 +90,6 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
         """Build a model from the command line's or a checkpoint's arguments."""
         args = as_namespace(args)
-        released.upgrade_args(args)
         complete_layers_to_keep(args)
         cls.complete(args, task)
         arguments.refuse_scales(args)

@@ -22,7 +22,8 @@ from helpers.paths import FIXTURES
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import measurement
-from macaron_fairseq.model import released_bert
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import released_bert, same_network
 from macaron_fairseq.plugin import allow_safe_globals
 from macaron_fairseq.preflight import checks
 
@@ -319,6 +320,24 @@ def test_bert_by_its_plain_name_and_macaron(folder, load, tmp_path):
     with torch.no_grad():
         features = [model(tokens, features_only=True)[0] for model in (found, expected)]
     assert torch.equal(*features)
+
+
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_arguments_say_what_network_it_is(folder, load, tmp_path):
+    """Training that starts from it is compared with them; --act-fn was a flag of their code."""
+    state = torch.load(folder / "checkpoint.pt", weights_only=False)
+    state["args"].act_fn = "relu"
+    path = stored(state, folder, tmp_path)
+    found = checkpoints.model_arguments(checkpoints.load(path))
+    scheme = "strang-marchuk" if "macaron" in found["arch"] else "lie-trotter"
+    given = {"arch": found["arch"], "macaron_scheme": scheme, "activation_fn": "relu"}
+    assert not same_network.other_network(found, given)
+    for name, other in (("macaron_scheme", "parallel"), ("activation_fn", "gelu")):
+        assert f"and the model would have {other}" in same_network.other_network(
+            found, {**given, name: other}
+        )
+    activations = {layer.activation_fn for layer in load(path).encoder.sentence_encoder.layers}
+    assert activations == {torch.nn.functional.relu}
 
 
 @pytest.mark.slow

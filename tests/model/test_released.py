@@ -8,6 +8,9 @@ from fairseq import checkpoint_utils
 from helpers.paths import FIXTURES, USER_DIR
 from helpers.processes import run
 
+from macaron_fairseq import PassUserDir
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import averaging, same_network
 from macaron_fairseq.model.released_bert import SentenceHead
 
 RELEASED = FIXTURES / "released"
@@ -20,23 +23,33 @@ def load(path, **overrides):
     return models[0].eval()
 
 
-@pytest.fixture(scope="module")
-def by_flag(tmp_path_factory):
-    """As the authors' code saves it if trained with a plain architecture and `--macaron`."""
-    state = torch.load(RELEASED / "checkpoint.pt")
-    state["args"].arch, state["args"].macaron = "transformer_iwslt_de_en", True
-    folder = tmp_path_factory.mktemp("by flag")
+def with_name(arch, folder):
+    """A file with their own words but for the architecture's name."""
+    state = torch.load(RELEASED / "checkpoint.pt", weights_only=False)
+    state["args"].arch, state["args"].macaron = arch, True
     for name in ("dict.de.txt", "dict.en.txt"):
         (folder / name).write_bytes((RELEASED / name).read_bytes())
     torch.save(state, folder / "checkpoint.pt", _use_new_zipfile_serialization=False)
     return folder / "checkpoint.pt"
 
 
-@pytest.fixture(scope="module", params=["by name", "by flag"])
+@pytest.fixture(scope="module")
+def by_flag(tmp_path_factory):
+    """As the authors' code saves it if trained with a plain architecture and `--macaron`."""
+    return with_name("transformer_iwslt_de_en", tmp_path_factory.mktemp("by flag"))
+
+
+@pytest.fixture(scope="module")
+def by_mean(tmp_path_factory):
+    """As `macaron-fairseq average` wrote one of those when reading replaced the name alone."""
+    return with_name("macaron_transformer", tmp_path_factory.mktemp("by mean"))
+
+
+@pytest.fixture(scope="module", params=["by name", "by flag", "by mean"])
 def checkpoint(request):
     if request.param == "by name":
         return RELEASED / "checkpoint.pt"
-    return request.getfixturevalue("by_flag")
+    return request.getfixturevalue(request.param.replace(" ", "_"))
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +79,7 @@ def test_another_scheme_may_be_asked_for(checkpoint):
 def test_its_dropouts_are_those_it_was_trained_with(model, checkpoint, tmp_path):
     """`relu_dropout` is what fairseq until 0.8 called `activation_dropout`."""
     assert model.args.activation_dropout == 0.1  # as is the default
-    state = torch.load(checkpoint)
-    del state["args"].activation_dropout  # which reading it has set
+    state = torch.load(checkpoint, weights_only=False)  # with their own words
     state["args"].relu_dropout = 0.25
     for name in ("dict.de.txt", "dict.en.txt"):
         (tmp_path / name).write_bytes((RELEASED / name).read_bytes())
@@ -76,6 +88,27 @@ def test_its_dropouts_are_those_it_was_trained_with(model, checkpoint, tmp_path)
     layers = [*other.encoder.layers, *other.decoder.layers]
     assert {layer.activation_dropout_module.p for layer in layers} == {0.25}
     assert load(tmp_path / "other.pt", activation_dropout=0.5).args.activation_dropout == 0.5
+
+
+def test_whoever_reads_its_arguments_knows_its_network(checkpoint, tmp_path):
+    """Of a file, and of its mean, which holds what reading said."""
+    averaging.save(averaging.average([checkpoint]), tmp_path / "mean.pt")
+    for path in (checkpoint, tmp_path / "mean.pt"):
+        found = checkpoints.model_arguments(checkpoints.load(path))
+        assert found["macaron_scheme"] == "strang-marchuk"
+        assert found["decoder_first_ffn_embed_dim"] == found["encoder_ffn_embed_dim"] == 20
+        for scheme, is_other in (("strang-marchuk", False), ("strang-symmetric", True)):
+            given = {"arch": found["arch"], "macaron_scheme": scheme}
+            assert bool(same_network.other_network(found, given)) == is_other
+
+
+def test_it_has_a_mean_with_what_goes_on_from_it(tmp_path):
+    """fairseq-train saves today's arguments."""
+    ours = checkpoints.load(RELEASED / "checkpoint.pt")
+    said = PassUserDir(**{**vars(ours["args"]), "macaron_scheme": "strang-marchuk"})
+    torch.save({**ours, "args": None, "cfg": {"model": said}}, tmp_path / "ours.pt")
+    mean = averaging.average([RELEASED / "checkpoint.pt", tmp_path / "ours.pt"])
+    assert all(torch.equal(mean["model"][x], tensor) for x, tensor in ours["model"].items())
 
 
 def test_plain_models_of_old_stay_fairseqs(tmp_path):

@@ -23,8 +23,6 @@ def test_what_a_checkpoint_has_as_none_is_off():
             *({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "parallel"}),
             "--macaron-scheme lie-trotter, and the model would have parallel",
         ),
-        # The authors' checkpoints name no scheme.
-        ({"arch": "transformer_bert_base_macaron"}, {"macaron_scheme": "strang-marchuk"}, ""),
         # Those of before there were sub-steps.
         ({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "euler"}, ""),
         (
