@@ -17,7 +17,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ import generation
 import single_updates
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from harness import corpora, in_process, measuring, program, sides
-from harness.leaving_out import EVERYTHING, STOCK, Row, never
+from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 from harness.measuring import Figures
 from harness.worker import Translator
 
@@ -75,7 +74,7 @@ TRANSLATION = {
     "linear maps by oneDNN": ONEDNN,
     "constant weights": Row(
         "weights are fused, and put into oneDNN's blocks, for each token",
-        instead=((CandidateModel, "constant_weights", nullcontext),),
+        instead=((CandidateModel, "constant_weights", at_no_time),),
     ),
     "best types by group": Row(
         "torch.topk instead", instead=((beam_search, "top_k", lambda x, count: x.topk(count)),)

@@ -5,6 +5,7 @@ Without PyTorch, which is not to be imported before a fake GPU is there.
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -34,6 +35,11 @@ class Row:
 def never(*_: Any) -> bool:
     """Instead of a question whose answer is then no."""
     return False
+
+
+def at_no_time(*_: Any) -> AbstractContextManager:
+    """Instead of a time in which weights are known not to change: here nothing is known."""
+    return nullcontext()
 
 
 STOCK = Row("a Transformer of equal size", side="stock")

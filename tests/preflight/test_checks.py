@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, optim
+from fairseq import optim
 from fairseq.data import LanguagePairDataset, data_utils, iterators
 from fairseq.dataclass.configs import (
     CommonConfig,
@@ -42,7 +42,7 @@ from helpers.small import (
 from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.compat import checkpoints, every_checkpoint
 from macaron_fairseq.model import bf16
 from macaron_fairseq.preflight import (
     checks,
@@ -307,7 +307,7 @@ def test_what_is_not_used_is_not_missed(tmp_path):
 def test_fairseq_generate_ends_in_a_traceback_without_its_checkpoint(tmp_path):
     for path, error in [(tmp_path / "nosuch.pt", OSError), (tmp_path, OSError)]:
         with pytest.raises(error) as raised:
-            checkpoint_utils.load_model_ensemble([str(path)])
+            every_checkpoint.read(str(path))
         assert not isinstance(raised.value, SystemExit)
 
 
