@@ -196,9 +196,9 @@ def refuse_program(path: Path, options: Any, name: str = "") -> None:
         for name, value in mapping(options).items():
             refuse_program(path, value, str(name))
     elif is_program(name, options):
+        shown = " ".join(repr(options).split())[:80]
         raise UserError(
-            f"{path} has the argument {name} = {repr(options)[:80]}, which fairseq would run: it "
-            "was not loaded"
+            f"{path} has the argument {name} = {shown}, which fairseq would run: it was not loaded"
         )
 
 
