@@ -42,7 +42,7 @@ PAGES = sorted(DOCS.rglob("*.md")) + OTHERS
 PROSE = [*PAGES, ROOT / "CHANGELOG.md"]
 # Bytes of JSON in git, outside tests/fixtures: of pages, of single runs of about 1,000 each, and of
 # distillation's runs. These have their translations, 25,000 for 1,000 sentences.
-MOST_JSON, MOST_RUNS, MOST_TRANSLATED = 300_000, 500_000, 1_200_000
+MOST_JSON, MOST_RUNS, MOST_TRANSLATED = 300_000, 500_000, 1_600_000
 
 BLOCK = re.compile(r"^( *)(```+)(\w+)\n(.*?)^\1\2 *$", re.M | re.S)
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\s*\Z")
