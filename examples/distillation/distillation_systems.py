@@ -74,7 +74,7 @@ class Settings:
 
 def read(path: Path = FILE) -> Settings:
     """The settings; ends the program with a sentence where the file is not as it should be."""
-    found = benchmark.read_as(Settings, path)
+    found = benchmark.checked(Settings, whole(path), path)
     student_systems.refuse_bad(found.systems, found.main, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
@@ -82,6 +82,19 @@ def read(path: Path = FILE) -> Settings:
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
     return found
+
+
+def whole(path: Path) -> Any:
+    """What the file says, over what its `base` says if it names one."""
+    said = benchmark.read_yaml(path)
+    if not isinstance(said, dict) or "base" not in said:
+        return said
+    name = said.pop("base")
+    if not isinstance(name, str):
+        sys.exit(f"{path}: base should be the name of a file, not {name!r}")
+    beside = path.parent / name
+    base = benchmark.read_yaml(beside if beside.exists() else FILE.parent / name)
+    return benchmark.merged(base, said)
 
 
 def refuse_flags(

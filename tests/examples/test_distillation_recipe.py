@@ -665,6 +665,34 @@ def test_recipes_of_the_settings_that_come_with_it():
         assert made[name].extra[-2:] == ["--cross-vocabulary-loss", name]
 
 
+def test_settings_may_go_over_others(tmp_path):
+    pair, usual = systems.read(systems.FILE.with_name("pair.yaml")), systems.read()
+    assert (pair.systems, pair.main, pair.distill) == (usual.systems, usual.main, usual.distill)
+    assert (pair.teacher.arch, pair.teacher.tokens) == ("macaron_transformer_tiny", 4096)
+    assert pair.student.arch == usual.student.arch and pair.student.max_update == 1200
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: distillation.yaml\nsystems: {across: {merges: 2000}}")  # not next to it
+    changed = systems.read(mine).systems
+    assert changed.pop("across").merges == 2000
+    assert changed.items() < usual.systems.items()
+    (tmp_path / "distillation.yaml").write_text("systems: {none: {}}")  # next to it
+    with pytest.raises(SystemExit, match=r"mine\.yaml: the file lacks 'teacher'"):
+        systems.read(mine)
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("[a]", r"base should be the name of a file, not \['a'\]"),
+        ("no.yaml", r"cannot read .*no\.yaml: No such file"),
+    ],
+)
+def test_a_base_that_is_none_is_named(base, said, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"base: {base}")
+    with pytest.raises(SystemExit, match=said):
+        systems.read(tmp_path / "mine.yaml")
+
+
 def test_across_vocabularies_a_student_has_its_own_data():
     task, settings = tasks.read()["tatoeba-en-de"], systems.read()
     teacher, plain, across = (
