@@ -44,7 +44,10 @@ def compared(
 
 
 def main_comparisons(
-    main: Sequence[str], baselines: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
+    main: Sequence[str],
+    baselines: Mapping[str, str],
+    found: Mapping[str, Mapping[str, Any]],
+    seeds: int,
 ) -> dict[str, dict[str, Any]]:
     """The planned comparisons that can be made: greedy BLEU minus that of the baseline.
 
@@ -52,17 +55,17 @@ def main_comparisons(
         main: all that were planned.
         baselines: of each system.
         found: by system what `compared` finds against its baseline.
+        seeds: how many were asked for.
 
     Returns:
         By system the figures of `compared`, and its baseline. There is the greatest of the seeds' p
         values, and what Holm's correction for all planned comparisons makes of it. Those with fewer
-        seeds than another have none: they are still to come. "one sign" says whether all seeds have
+        seeds have none: the rest is still to come. "one sign" says whether all seeds have
         the same.
     """
     made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
     greatest = {name: max(one["p"]) for name, one in made.items()}
-    most = max((len(one["p"]) for one in made.values()), default=0)
-    whole = {name: p for name, p in greatest.items() if len(made[name]["p"]) == most}
+    whole = {name: p for name, p in greatest.items() if len(made[name]["p"]) == seeds}
     corrected = p_values.holm(whole, len(main))
     return {
         name: {

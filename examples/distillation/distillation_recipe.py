@@ -286,7 +286,7 @@ class Plan:
     ) -> Job:
         """A process of distillation_run.py."""
         options = self.runs.options_of(recipe.system)
-        words = distillation_run.words(what, recipe, shard, self.args.settings, options)
+        words = distillation_run.words(what, recipe, shard, self.runs.settings, options)
         one = shard.replace("/", "-of-") or f"{recipe.system}-seed{recipe.seeds[0]}"
         name = "join" if what == "join" else f"{what}-{one}"
         return Job(label, words, options.work / "logs" / recipe.name / f"{name}.log", result)
@@ -327,6 +327,9 @@ class Plan:
         why = {run.path: f"made with {what}" for run, what in runs.unlike(task)}
         known = [run for run in runs.known(task) if run.path not in why]
         left_out = [f"left out: {x.name}, {why[x.path]}" for x in runs.known(task) if x.path in why]
+        asked = {run.recipe.result for run in runs.known(task)}
+        if more := sorted(x.stem for x in teacher.result.parent.glob("*.json") if x not in asked):
+            left_out.append(f"done, but not asked for: {', '.join(more)}")
         return distillation_report.report(
             task,
             settings.baseline,

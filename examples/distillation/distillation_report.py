@@ -37,7 +37,7 @@ def report(
         task: the task.
         baseline: the system that all are compared with; without its results nothing is.
         main: the systems whose comparison with their own baseline was planned.
-        known: its runs; of those that are not done the report says so.
+        known: the runs that are asked for; of those that are not done the report says so.
         left_out: what the report says of runs that do not belong to it.
         work: the folder of the task.
         records: a folder that may have the references, see `distillation_records`.
@@ -66,11 +66,12 @@ def report(
         if base in by_system and base not in (baseline, name)
     }
     rows = [summary(name, theirs) for name, theirs in by_system.items()]
-    notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
-    notes += about_trained_on(done)
+    notes = [*left_out, *missing(known), *about_scores(done), *about_timing(done)]
+    notes += [about_training(by_system), *about_trained_on(done)]
     picture = plot(rows)
     of_baseline = {x: found for x, found in differences.items() if own[x] == baseline}
-    planned = main_comparisons(main, own, {**of_baseline, **against_own})
+    seeds = {run.recipe.seeds[0] for run in known if run.recipe.system != TEACHER}
+    planned = main_comparisons(main, own, {**of_baseline, **against_own}, len(seeds))
     found = Report(task, baseline, rows, differences, against_own, planned, notes)
     text = as_text(found, picture is not None)
     contents: dict[Path, str | bytes] = {
@@ -90,6 +91,12 @@ def missing(known: Sequence[Run]) -> list[str]:
         "not timed": [run.name for run in known if run.result and not run.speed],
     }
     return [f"{what}: {', '.join(names)}" for what, names in left.items() if names]
+
+
+def about_scores(done: Sequence[Run]) -> list[str]:
+    """What keeps scores from being compared: other versions of sacreBLEU."""
+    scored = several(done, lambda run: run.result["signatures"].get("BLEU", "unknown"))
+    return [f"BLEU was computed in several ways: {scored}"] if scored else []
 
 
 def about_timing(done: Sequence[Run]) -> list[str]:

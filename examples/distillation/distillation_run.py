@@ -20,7 +20,15 @@ import distillation_speed
 import distillation_systems as systems
 import distillation_translations as translations
 import start
-from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks, train_command
+from common import (
+    benchmark,
+    run_options,
+    stage_evaluate,
+    stage_prepare,
+    stage_train,
+    tasks,
+    train_command,
+)
 from common.launch import only_one
 from common.run_options import Options
 from common.steps import made, step
@@ -62,6 +70,11 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
         if recipe.system == TEACHER:  # for the students it must stay where it is
             put(recipe.checkpoint, systems.teacher_of(recipe.work))
         scores = {test: scores_of(folder / test) for test in recipe.tests}
+        trained_by = manifest.trained_by(folder)
+        machine = distillation_speed.machine(with_gpus=devices.gpus > 0)
+        if not recipe.given_teacher:  # another machine may have trained it than scores it
+            machine["cpu"] = trained_by["cpu"]
+            machine["gpus"] = trained_by["gpus"] if devices.gpus else []
         result = {
             "task": task.name,
             "system": recipe.system,
@@ -83,8 +96,8 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
             **of_training(recipe),
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
-            "revision": manifest.trained_by(folder)["revision"],
-            "machine": distillation_speed.machine(with_gpus=devices.gpus > 0),
+            "revision": trained_by["revision"],
+            "machine": machine,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
@@ -125,9 +138,9 @@ def of_training(recipe: SystemRecipe) -> dict[str, Any]:
 
 def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:
     """Train; returns how many processes ran in its last quarter of an hour, if that is known."""
-    path, is_trained = recipe.folder_of_run / "load", train_command.trained_as(recipe.folder_of_run)
+    path, before = recipe.folder_of_run / "load", train_command.trained_as(recipe.folder_of_run)
     stage_train.train(recipe, devices)
-    if not is_trained:
+    if train_command.trained_as(recipe.folder_of_run) != before:
         files.write(path, f"{os.getloadavg()[2]:.2f}\n")
     return float(path.read_text("utf-8")) if path.is_file() else None
 
@@ -163,7 +176,7 @@ def hypotheses(folder: Path) -> str:
 
 
 def words(
-    what: str, recipe: SystemRecipe, shard: str, settings: Path, options: Options
+    what: str, recipe: SystemRecipe, shard: str, settings: Settings, options: Options
 ) -> list[str]:
     """The command that does one job.
 
@@ -171,7 +184,7 @@ def words(
         what: prepare, train, translate, join or time.
         recipe: of the run; to translate and to join, the teacher's.
         shard: what is to be translated, as I/N.
-        settings: a distillation.yaml.
+        settings: as they were when the runner began; the file may change until the job begins.
         options: that all runs share.
     """
     argument = run_options.as_argument(
@@ -192,7 +205,7 @@ def main(argument: str) -> None:
     asked = run_options.from_argument(argument)
     options, what = asked["options"], asked["what"]
     task = tasks.chosen(tasks.read(options.file), [asked["task"]], "TASK")[0]
-    settings = systems.read(Path(asked["settings"]))
+    settings = benchmark.typed(Settings, asked["settings"], "settings")
     teacher = asked["given_teacher"] and Path(asked["given_teacher"])
     recipe = systems.recipe(task, settings, asked["system"], asked["seed"], options, teacher)
     if what == "prepare":

@@ -1,7 +1,7 @@
 """The teacher and the students of distillation.yaml, and the recipe of each run."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
@@ -84,17 +84,23 @@ def read(path: Path = FILE) -> Settings:
     return found
 
 
-def whole(path: Path) -> Any:
-    """What the file says, over what its `base` says if it names one."""
+def whole(path: Path, above: Sequence[Path] = ()) -> Any:
+    """What the file says, over what its `base` says if it names one.
+
+    A base is next to the file, or else next to distillation.yaml. Ends the program where there is
+    none, or where it goes over one of the files `above` it.
+    """
     said = benchmark.read_yaml(path)
     if not isinstance(said, dict) or "base" not in said:
         return said
-    name = said.pop("base")
+    name, above = said.pop("base"), [*above, path.resolve()]
     if not isinstance(name, str):
         sys.exit(f"{path}: base should be the name of a file, not {name!r}")
-    beside = path.parent / name
-    base = benchmark.read_yaml(beside if beside.exists() else FILE.parent / name)
-    return benchmark.merged(base, said)
+    places = [x for x in (path.parent / name, FILE.parent / name) if x.is_file()]
+    base = next((x for x in places if x.resolve() not in above), None)
+    if places and not base:
+        sys.exit(f"{path}: its base {name} goes over this file: name another one")
+    return benchmark.merged(whole(base or path.parent / name, above), said)
 
 
 def refuse_flags(

@@ -127,12 +127,14 @@ def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRe
     found = language_students.read(file)
     names = student_systems.chosen(found.systems, args.systems or found.systems)
     systems = {name: found.systems[name] for name in names}
-    if "train" in recipe.stages:
+    is_trained = "train" in recipe.stages
+    if is_trained:
         student_systems.refuse_missing_packages(systems.values())
     if "report" in recipe.stages and found.main and len(recipe.seeds) > 1:
         student_systems.refuse_missing_packages([], NEEDED)
     result: list[TextRecipe] = []
-    for name, flags in language_students.flags_of(systems, args, recipe.work).items():
+    flags_of = language_students.flags_of(systems, args, recipe.work, is_trained)
+    for name, flags in flags_of.items():
         how = systems[name]
         if wrong := refused_flags.refusal(flags, [], refused=REFUSED):
             sys.exit(f"{file}: the flags of {name}: {wrong}")

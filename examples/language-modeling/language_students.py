@@ -146,12 +146,14 @@ def refuse_seen(data: Path, tests: Sequence[str]) -> None:
             )
 
 
-def flags_of(systems: dict[str, System], args: Any, work: Path) -> dict[str, list[str]]:
+def flags_of(
+    systems: dict[str, System], args: Any, work: Path, is_trained: bool
+) -> dict[str, list[str]]:
     """The flags of each system, with the teacher that the options name.
 
-    Ends the program with a sentence where there is no such teacher.
+    Ends the program with a sentence where students are to be trained, and there is no such teacher.
     """
-    if not args.teacher.is_file():
+    if is_trained and not args.teacher.is_file():
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
     if args.teacher_data and not args.teacher_data.is_dir():
         sys.exit(f"--teacher-data {args.teacher_data}: no such folder")

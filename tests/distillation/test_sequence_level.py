@@ -257,14 +257,19 @@ def test_pieces_of_sentencepiece_are_no_words(folder, tmp_path):
         assert lines(tmp_path / "out" / kind / "train.de") == [expected]
 
 
-def test_parts_can_be_kept_and_joined_again_by_other_filters(folder, whole, tmp_path, monkeypatch):
+def test_parts_can_be_kept_and_joined_again_by_other_filters(
+    folder, whole, tmp_path, monkeypatch, capsys
+):
     out = tmp_path / "out"
     distill(folder, out, "--max-ratio", "1", "--keep-parts", *KEEP_ALL)
     assert files_of(out) != whole and (tmp_path / "out.parts").is_dir()
     distill(folder, out, "--max-ratio", "1", "--keep-parts", *KEEP_ALL)  # it is there already
     assert (tmp_path / "out.parts").is_dir()
-    shutil.rmtree(out)
     monkeypatch.setattr(fairseq_engine, "load", None)  # nothing is translated
+    capsys.readouterr()
+    distill(folder, out, "--shard", "2/3")  # a job that is queued again leaves the others' parts
+    assert "shard 2/3 is done" in capsys.readouterr().out and (tmp_path / "out.parts").is_dir()
+    shutil.rmtree(out)
     distill(folder, out, *KEEP_ALL)
     assert files_of(out) == whole and not (tmp_path / "out.parts").exists()
 

@@ -32,6 +32,7 @@ import pytest
 import sacrebleu
 from common import (
     ask_fairseq,
+    benchmark,
     launch,
     stage_evaluate,
     stage_prepare,
@@ -208,6 +209,10 @@ def test_from_data_to_table(mini):
     assert again.count("runs are done already") == 3  # teacher, students, speeds
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
+
+    # What is there, and not in the table.
+    some = mini.call("report", "--systems", "none")
+    assert "- done, but not asked for: both-seed1\n" in some
 
     # The speed of an earlier model is measured again, and not shown until then.
     path = mini.work / "speed" / "both-seed1.json"
@@ -678,13 +683,20 @@ def test_settings_may_go_over_others(tmp_path):
     (tmp_path / "distillation.yaml").write_text("systems: {none: {}}")  # next to it
     with pytest.raises(SystemExit, match=r"mine\.yaml: the file lacks 'teacher'"):
         systems.read(mine)
+    # One of a base, and one of the same name as its base.
+    mine.write_text("base: pair.yaml\nstudent: {tokens: 9}")
+    (tmp_path / "distillation.yaml").write_text("base: distillation.yaml\nmain: [word]")
+    assert systems.read(mine).student.tokens == 9 and systems.read(mine).main == usual.main
+    named_so = systems.read(tmp_path / "distillation.yaml")
+    assert named_so.main == ["word"] and named_so.teacher == usual.teacher
 
 
 @pytest.mark.parametrize(
     ("base", "said"),
     [
         ("[a]", r"base should be the name of a file, not \['a'\]"),
-        ("no.yaml", r"cannot read .*no\.yaml: No such file"),
+        ("no.yaml", r"cannot read .*/test_a_base_that\w+/no\.yaml: No such file"),
+        ("mine.yaml", "base mine.yaml goes over this file: name another one"),
     ],
 )
 def test_a_base_that_is_none_is_named(base, said, tmp_path):
@@ -996,6 +1008,24 @@ def test_the_report_says_what_ran_beside_trainings():
     assert said.endswith("of training these were: none 1.5, word unknown")
 
 
+def test_the_report_says_that_scores_are_of_several_versions():
+    def run(name, version):
+        result = {"signatures": {"BLEU": f"tok:13a|version:{version}"}}
+        return SimpleNamespace(name=name, result=result)
+
+    assert distillation_report.about_scores([run("a", 1), run("b", 1)]) == []
+    (note,) = distillation_report.about_scores([run("a", 1), run("b", 2)])
+    assert note.endswith("ways: tok:13a|version:1 (a); tok:13a|version:2 (b)")
+
+
+def test_a_job_has_the_settings_of_its_call(tmp_path):
+    """Whatever becomes of the file until the job begins."""
+    task, settings = tasks.read()["multi30k-en-de"], systems.read()
+    recipe = systems.recipe(task, settings, "word", 1, options(tmp_path))
+    *_, argument = distillation_run.words("train", recipe, "", settings, options(tmp_path))
+    assert benchmark.typed(systems.Settings, json.loads(argument)["settings"], "") == settings
+
+
 def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
 
@@ -1044,6 +1074,7 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
         ["word", "sequence", "across"],
         {"word": "none", "sequence": "none", "across": "none-own-bpe"},
         {"word": found(0.01, 0.02), "sequence": found(0.001, 0.0005), "uld": found(0.5)},
+        seeds=2,
     )
     # The least of three is multiplied by 3, the next one by 2.
     assert {name: one["holm"] for name, one in made.items()} == pytest.approx(
@@ -1056,6 +1087,7 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
         ["word", "sequence", "across"],
         {"word": "none", "sequence": "none", "across": "none-own-bpe"},
         {"word": found(0.01, 0.02), "sequence": found(0.001)},
+        seeds=2,
     )
     assert {name: one["holm"] for name, one in made.items()} == {
         "word": pytest.approx(0.06),
@@ -1068,6 +1100,11 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
     (text,) = distillation_text.as_planned(shown)
     rows = [line.split(" | ") for line in text.splitlines()[2:]]
     assert [(row[0], row[5]) for row in rows] == [("| word", "0.060"), ("| sequence", "-")]
+    # Before all seeds that are asked for are there, nothing is corrected.
+    some = distillation_differences.main_comparisons(
+        ["word"], {"word": "none"}, {"word": found(0.01, 0.02)}, seeds=3
+    )
+    assert some["word"]["holm"] is None
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):

@@ -96,6 +96,8 @@ def distill(
     mine = shard or Shard()
     described = translated_pairs.described(teacher)
     about = {"teacher": described, **asdict(search), "precision": precision}
+    if shard and is_there and not work.left(mine):  # it is started again after the others' --join
+        return work.said(shard)
     if is_there:  # with its parts, as where this was killed when it had written the whole
         if not (found := translated_pairs.stored(out, training, choice, about)):
             raise UserError(f"{out} {IS_THERE}")
