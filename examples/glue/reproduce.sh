@@ -10,7 +10,7 @@
 #
 #   reproduce.sh --text books.txt.xz --glue glue_data -- --layernorm-embedding
 #   reproduce.sh --text books.txt.xz --glue glue_data --tasks "CoLA RTE" --seeds "1 2 3" --cpu --jobs 2 \
-#     --archs "roberta_tiny_pre_norm macaron_roberta_tiny" --merges 8000 --tokens-per-sample 128 \
+#     --archs "roberta_tiny_pre_norm macaron_roberta_tiny" --merges 10000 --tokens-per-sample 128 \
 #     --batch 8192 --max-tokens 8192 --max-update 5000 --short-samples 32:4000 \
 #     --learning-rates "1e-4 3e-4" -- --lr 0.001 --warmup-updates 300 --layernorm-embedding
 #   reproduce.sh finetune report --from-scratch ...     the control: the same without pre-training
