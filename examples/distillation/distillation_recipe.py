@@ -91,7 +91,8 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=systems.FILE,
         metavar="FILE",
-        help=f"default: {systems.FILE.name}",
+        help=f"teacher, student and systems (default: {systems.FILE.name}); with `base: "
+        f"{systems.FILE.name}` in it, FILE says only what differs",
     )
     run_options.add_records(result)
     return result
