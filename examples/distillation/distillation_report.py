@@ -16,9 +16,11 @@ from distillation_text import FP32, OWN_SPEED, Report, as_text, plot
 from macaron_fairseq.common import files, text_lines
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.report.summary import mean
+from macaron_fairseq.evaluation.scores import failures
 
 # The average of a minute after a timing: itself, and half of another process.
 BUSY = 1.5
+SEARCHES = ("beam", "greedy")
 SPEED = "sentences_per_second"
 
 
@@ -65,7 +67,10 @@ def report(
         for name, base in own.items()
         if base in by_system and base not in (baseline, name)
     }
-    rows = [summary(name, theirs) for name, theirs in by_system.items()]
+    rows = [
+        {**summary(name, theirs), "looping": looping(theirs, reference)}
+        for name, theirs in by_system.items()
+    ]
     notes = [*left_out, *missing(known), *about_scores(done), *about_timing(done)]
     notes += [about_training(by_system), *about_trained_on(done)]
     picture = plot(rows)
@@ -82,6 +87,15 @@ def report(
         contents[work / "report" / "quality-speed.png"] = picture
     files.write_all(contents)
     return text
+
+
+def looping(runs: Sequence[Run], reference: Sequence[str]) -> dict[str, list[int]]:
+    """How many translations of each run loop, by how they were searched."""
+    packed = {search: [run.result["hypotheses"][search] for run in runs] for search in SEARCHES}
+    return {
+        search: [len(failures.looping(distillation_records.unpack(x), reference)) for x in texts]
+        for search, texts in packed.items()
+    }
 
 
 def missing(known: Sequence[Run]) -> list[str]:

@@ -10,6 +10,7 @@ from distillation_differences import GREEDY, METRICS
 from distillation_systems import TEACHER
 
 from macaron_fairseq.common.markdown import NOTHING, number, spread, table
+from macaron_fairseq.evaluation.scores import failures
 
 LIMITS = (
     "All students learn from one teacher, so the intervals leave out the teacher's variance. Where "
@@ -61,6 +62,7 @@ def as_text(report: Report, has_picture: bool) -> str:
         LIMITS,
         *own_baselines(report.against_own),
         *as_planned(report.planned),
+        looped(rows),
         *exports(rows),
         trained(rows),
     ]
@@ -146,6 +148,16 @@ def exports(rows: Sequence[dict[str, Any]]) -> list[str]:
         "BLEU as it was measured with the speeds. The last column is against the teacher's own "
         "export, in the same engine and search.",
     ]
+
+
+def looped(rows: Sequence[dict[str, Any]]) -> str:
+    """How many translations of each system loop, seed by seed: they move its score by points."""
+    cells = [
+        [row["system"], *(" ".join(map(str, counts)) for counts in row["looping"].values())]
+        for row in rows
+    ]
+    found = table(["translations that loop, by seed", "with the beam", "greedily"], cells)
+    return f"{found}\n\n{failures.DEFINITION}"
 
 
 def trained(rows: Sequence[dict[str, Any]]) -> str:

@@ -167,7 +167,8 @@ def test_from_data_to_table(mini):
     assert [row[0] for row in rows[:3]] == ["| teacher", "| none", "| both"]
     tables = [["| planned", "| ---", "| both"]]
     tables += [
-        [x, "| ---", "| teacher", "| none", "| both"] for x in ("| int8, greedy", "| trained")
+        [x, "| ---", "| teacher", "| none", "| both"]
+        for x in ("| translations that loop, by seed", "| int8, greedy", "| trained")
     ]
     assert [row[0] for row in rows[3:]] == [x for of_table in tables for x in of_table]
     distilled = json.loads((mini.work / "distilled" / "preprocessing.json").read_text())
@@ -998,6 +999,23 @@ def test_figures_of_a_system_stand_in_their_columns():
     }
     table = distillation_text.trained([row])
     assert table.endswith("| word | 900 ± 0 | 2.00 ± 0.71 |")
+
+
+def test_the_report_counts_translations_that_loop():
+    def run(beam, greedy):
+        packed = map(distillation_records.pack, (beam, greedy))
+        return SimpleNamespace(
+            result={"hypotheses": dict(zip(("beam", "greedy"), packed, strict=True))}
+        )
+
+    reference = ["one two", "no no no no no no"]
+    loop, fine = "on on on on on on", "one"
+    # The second reference loops, too.
+    runs = [run(["one", fine], [loop, fine]), run([loop, fine], [loop, loop])]
+    found = distillation_report.looping(runs, reference)
+    assert found == {"beam": [0, 1], "greedy": [1, 1]}
+    text = distillation_text.looped([{"system": "word", "looping": found}])
+    assert "\n| word | 0 1 | 1 1 |\n" in text
 
 
 def test_the_report_says_what_ran_beside_trainings():
