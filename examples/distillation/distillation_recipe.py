@@ -336,6 +336,7 @@ class Plan:
             settings.baseline,
             settings.main,
             known,
+            len(self.args.seeds),
             left_out,
             runs.options.work / task.name,
             records,

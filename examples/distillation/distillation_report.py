@@ -29,6 +29,7 @@ def report(
     baseline: str,
     main: Sequence[str],
     known: Sequence[Run],
+    seeds: int,
     left_out: Sequence[str],
     work: Path,
     records: Path | None = None,
@@ -39,7 +40,8 @@ def report(
         task: the task.
         baseline: the system that all are compared with; without its results nothing is.
         main: the systems whose comparison with their own baseline was planned.
-        known: the runs that are asked for; of those that are not done the report says so.
+        known: its runs; of those that are not done the report says so.
+        seeds: how many were asked for of each system.
         left_out: what the report says of runs that do not belong to it.
         work: the folder of the task.
         records: a folder that may have the references, see `distillation_records`.
@@ -75,8 +77,7 @@ def report(
     notes += [about_training(by_system), *about_trained_on(done)]
     picture = plot(rows)
     of_baseline = {x: found for x, found in differences.items() if own[x] == baseline}
-    seeds = {run.recipe.seeds[0] for run in known if run.recipe.system != TEACHER}
-    planned = main_comparisons(main, own, {**of_baseline, **against_own}, len(seeds))
+    planned = main_comparisons(main, own, {**of_baseline, **against_own}, seeds)
     found = Report(task, baseline, rows, differences, against_own, planned, notes)
     text = as_text(found, picture is not None)
     contents: dict[Path, str | bytes] = {

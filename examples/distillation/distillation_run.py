@@ -37,7 +37,7 @@ from common.tasks import Task
 from common.train_command import Devices
 from distillation_systems import TEACHER, Settings, SystemRecipe
 
-from macaron_fairseq.common import files, text_lines
+from macaron_fairseq.common import environment, files, text_lines
 from macaron_fairseq.evaluation.training import manifest, training_log
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.translator import Search
@@ -70,11 +70,6 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
         if recipe.system == TEACHER:  # for the students it must stay where it is
             put(recipe.checkpoint, systems.teacher_of(recipe.work))
         scores = {test: scores_of(folder / test) for test in recipe.tests}
-        trained_by = manifest.trained_by(folder)
-        machine = distillation_speed.machine(with_gpus=devices.gpus > 0)
-        if not recipe.given_teacher:  # another machine may have trained it than scores it
-            machine["cpu"] = trained_by["cpu"]
-            machine["gpus"] = trained_by["gpus"] if devices.gpus else []
         result = {
             "task": task.name,
             "system": recipe.system,
@@ -96,8 +91,8 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe) -> None:
             **of_training(recipe),
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
-            "revision": trained_by["revision"],
-            "machine": machine,
+            "revision": manifest.trained_by(folder)["revision"],
+            "machine": machine(recipe, with_gpus=devices.gpus > 0),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
@@ -134,6 +129,16 @@ def of_training(recipe: SystemRecipe) -> dict[str, Any]:
     engine = fairseq_engine.load(str(recipe.checkpoint), data, Search(), use_gpu=False)
     size = sum(parameter.numel() for parameter in engine.models[0].parameters())
     return {**dict.fromkeys(names), "parameters": size}
+
+
+def machine(recipe: SystemRecipe, with_gpus: bool) -> dict[str, Any]:
+    """What trained a model, by its last start; of a given teacher what scores it."""
+    if recipe.given_teacher:
+        hardware, versions = environment.hardware(), environment.versions()
+    else:
+        last = manifest.read(recipe.folder_of_run, "train again")["starts"][-1]
+        hardware, versions = last["hardware"], last["versions"]
+    return distillation_speed.machine(hardware, versions, with_gpus)
 
 
 def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:

@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import split
@@ -74,7 +74,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
             "seed": recipe.seeds[0],
             "checkpoint": checkpoint,
             "bytes": sum(path.stat().st_size for path in folder.iterdir()),
-            "machine": machine(with_gpus=False),
+            "machine": machine(environment.hardware(), environment.versions(), with_gpus=False),
             "search": vars(wanted),
         }
         for name, engine in engines.items():
@@ -96,14 +96,15 @@ def search(decode: str) -> Search:
     return searching.search_of(parser.parse_known_args(split(decode))[0])
 
 
-def machine(with_gpus: bool) -> dict[str, Any]:
-    """Where it ran, in short; the GPUs where they took part."""
-    found, versions = environment.hardware(), environment.versions()
+def machine(
+    hardware: Mapping[str, Any], versions: Mapping[str, str], with_gpus: bool
+) -> dict[str, Any]:
+    """Where something ran, in short; the GPUs where they took part."""
     wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
     return {
-        "cpu": found["cpu"],
-        "cores": found["cores"],
-        "gpus": found["gpus"] if with_gpus else [],
+        "cpu": hardware["cpu"],
+        "cores": hardware["cores"],
+        "gpus": hardware["gpus"] if with_gpus else [],
         "versions": {name: versions[name] for name in wanted if name in versions},
     }
 

@@ -100,7 +100,10 @@ def whole(path: Path, above: Sequence[Path] = ()) -> Any:
     base = next((x for x in places if x.resolve() not in above), None)
     if places and not base:
         sys.exit(f"{path}: its base {name} goes over this file: name another one")
-    return benchmark.merged(whole(base or path.parent / name, above), said)
+    under = whole(base or path.parent / name, above)
+    if not isinstance(under, dict):
+        sys.exit(f"{path}: its base {name} has no settings")
+    return benchmark.merged(under, said)
 
 
 def refuse_flags(

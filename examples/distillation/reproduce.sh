@@ -26,7 +26,7 @@
 #   reproduce.sh --tasks multi30k-en-de --seeds "1 2 3"            Multi30k, which is fetched
 #   reproduce.sh --from data --seeds "1 2 3"                       and Tatoeba, from data/multi30k and data/tatoeba
 #   reproduce.sh --tasks multi30k-en-de --systems "word sequence trajectory across" --seeds "1 2 3" \
-#     --settings examples/distillation/pair.yaml --cpu --jobs 2    the plan's small pair: some two hours
+#     --settings examples/distillation/pair.yaml --cpu --jobs 2 --work runs/pair    the plan's small pair
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2
 #   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
 #   reproduce.sh --from data --student-updates 9000                students have 9,000 updates, the teacher as before

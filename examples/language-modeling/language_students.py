@@ -155,7 +155,7 @@ def flags_of(
     """
     if is_trained and not args.teacher.is_file():
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
-    if args.teacher_data and not args.teacher_data.is_dir():
+    if is_trained and args.teacher_data and not args.teacher_data.is_dir():
         sys.exit(f"--teacher-data {args.teacher_data}: no such folder")
     if args.teacher_data:
         refuse_seen(args.teacher_data, args.test)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +50,7 @@ from helpers.run_folders import START, write_manifest
 from helpers.small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
+from macaron_fairseq.common import environment as environment_of_here
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.training import training_flags
@@ -1064,8 +1066,41 @@ def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
     assert note.startswith("training speeds of uld count tokens of other merges")
 
 
+def test_a_result_names_the_machine_that_trained(tmp_path):
+    """And not the one that scores it."""
+    task, settings = tasks.read()["multi30k-en-de"], systems.read()
+    recipe = systems.recipe(task, settings, "word", 1, options(tmp_path))
+    write_manifest(recipe.folder_of_run, "f")
+    path = recipe.folder_of_run / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "starts": [START]}))
+    expected = {"cpu": "A CPU", "cores": 4, "gpus": ["A GPU", "A GPU"]}
+    expected["versions"] = {"python": "3.11.7", "torch": "2.13.0"}
+    assert distillation_run.machine(recipe, with_gpus=True) == expected
+    assert distillation_run.machine(recipe, with_gpus=False)["gpus"] == []
+    given = systems.recipe(task, settings, "teacher", 1, options(tmp_path), tmp_path / "given.pt")
+    cores = distillation_run.machine(given, with_gpus=False)["cores"]
+    assert cores == environment_of_here.hardware()["cores"]
+
+
+def test_the_load_is_that_of_the_last_training(tmp_path, monkeypatch):
+    task, settings = tasks.read()["multi30k-en-de"], systems.read()
+    recipe = systems.recipe(task, settings, "word", 1, options(tmp_path))
+    recipe.folder_of_run.mkdir(parents=True)
+
+    def loaded(load, identity):
+        monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, load))
+        note = partial(train_command.note_trained, recipe.folder_of_run, identity)
+        monkeypatch.setattr(stage_train, "train", lambda *_: note())
+        return distillation_run.train_and_tell_load(recipe, None)
+
+    assert loaded(1.0, "a") == 1.0
+    assert loaded(2.0, "a") == 1.0  # it was trained already
+    assert loaded(2.0, "b") == 2.0  # it went on
+
+
 def test_a_timing_names_the_engine_that_was_timed():
-    found = distillation_speed.machine(with_gpus=False)["versions"]
+    here = environment_of_here.hardware(), environment_of_here.versions()
+    found = distillation_speed.machine(*here, with_gpus=False)["versions"]
     assert found["ctranslate2"] == metadata.version("ctranslate2")
     assert found["torch"] == metadata.version("torch")
 
@@ -1152,7 +1187,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
         }
         runs.append(distillation_records.Run(recipe, recipe.result, result, {}))
     work = made["none", 1].work
-    text = distillation_report.report(task, "none", ["trajectory"], runs, [], work)
+    text = distillation_report.report(task, "none", ["trajectory"], runs, 3, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
@@ -1166,22 +1201,31 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     assert found["differences"]["word"]["greedy BLEU"]["mean"] == pytest.approx(of_half)
     assert "Differences are to none." in text
     planned = found["main"]["trajectory"]
-    assert planned["baseline"] == "word" and planned["greatest"] == max(greedy["p"])
+    assert planned["baseline"] == "word" and planned["greatest"] == planned["holm"] == max(
+        greedy["p"]
+    )
     # Without its results no other system takes the baseline's place.
     text = distillation_report.report(
-        task, "none", ["trajectory"], runs[3:], ["left out: none"], work
+        task, "none", ["trajectory"], runs[3:], 3, ["left out: none"], work
     )
     found = json.loads((work / "report" / "report.json").read_text())
     assert found["differences"] == {} and [*found["against_own_baselines"]] == ["trajectory"]
     assert "No differences to none, the baseline, which has no results that belong" in text
     # Nor is what was planned against another baseline compared with this one.
     without = [run for run in runs if run.recipe.system != "word"]
-    text = distillation_report.report(task, "none", ["trajectory"], without, [], work)
+    text = distillation_report.report(task, "none", ["trajectory"], without, 3, [], work)
     assert "| planned" not in text and "| trajectory | 1 2 3 |" in text
     teacher = systems.recipe(task, settings, "teacher", 1, options(tmp_path))
     only = distillation_records.Run(teacher, teacher.result, runs[0].result, {})
     assert "No differences to none" in distillation_report.report(
-        task, "none", [], [only], [], work
+        task, "none", [], [only], 1, [], work
+    )
+    # A seed that is asked for and left out is still to come.
+    two = [run for run in runs if run.recipe.seeds != (3,) and run.recipe.seeds != [3]]
+    distillation_report.report(task, "none", ["trajectory"], two, 3, ["left out: seed 3"], work)
+    found = json.loads((work / "report" / "report.json").read_text())
+    assert (
+        len(found["main"]["trajectory"]["p"]) == 2 and found["main"]["trajectory"]["holm"] is None
     )
 
 

@@ -499,6 +499,7 @@ def test_students_need_a_teacher_and_one_architecture(tmp_path):
     (tmp_path / "teacher.pt").unlink()
     assert "teacher.pt: no such checkpoint" in sentence_of(language_modeling.read, words)
     assert language_modeling.read(["report", *words])  # of what was trained
+    assert language_modeling.read(["report", *words, "--teacher-data", str(tmp_path / "gone")])
     words = ["--text", "a", "--test", "b", "--systems", "word"]
     assert "students need --teacher CHECKPOINT" in sentence_of(language_modeling.read, words)
 
